@@ -1,0 +1,225 @@
+#include "executor.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* All ranks' submissions of one collective are made without another
+ * collective's in between. Two communicators on the same queues would else be
+ * able to interleave into a cycle: rank 0's queue waits for A behind B, rank
+ * 1's for B behind A. */
+static pthread_mutex_t collective = PTHREAD_MUTEX_INITIALIZER;
+
+/* A value to fill in before a submission. */
+struct relocation {
+    uint64_t *slot;
+    uint32_t  rank, queue;
+    int64_t   value;
+};
+
+/* Neighbouring batches on one queue: one vkQueueSubmit. */
+struct group {
+    uint32_t rank, queue, first, count;
+    int64_t  reached; /* compute timeline value after it, 0: none */
+};
+
+struct vkcomm_program {
+    uint32_t                       batch_count, wait_count, relocation_count, group_count;
+    VkSubmitInfo                  *infos;
+    VkTimelineSemaphoreSubmitInfo *timelines;
+    VkCommandBuffer               *commands;
+    VkSemaphore                   *signals;
+    uint64_t                      *signal_values;
+    VkSemaphore                   *waits;
+    uint64_t                      *wait_values;
+    VkPipelineStageFlags          *wait_stages;
+    struct relocation             *relocations;
+    struct group                  *groups;
+    uint64_t                       advance[VKCOMM_MAX_WORLD][VKCOMM_QUEUES];
+};
+
+struct vkcomm_program *vkcomm_program_new(uint32_t batch_count, uint32_t wait_count) {
+    struct vkcomm_program *p = calloc(1, sizeof(*p));
+    if (!p) {
+        return NULL;
+    }
+    size_t batches = batch_count, waits = wait_count + 1u; /* calloc(0) may be NULL */
+    p->infos         = calloc(batches, sizeof(*p->infos));
+    p->timelines     = calloc(batches, sizeof(*p->timelines));
+    p->commands      = calloc(batches, sizeof(*p->commands));
+    p->signals       = calloc(batches, sizeof(*p->signals));
+    p->signal_values = calloc(batches, sizeof(*p->signal_values));
+    p->groups        = calloc(batches, sizeof(*p->groups));
+    p->waits         = calloc(waits, sizeof(*p->waits));
+    p->wait_values   = calloc(waits, sizeof(*p->wait_values));
+    p->wait_stages   = calloc(waits, sizeof(*p->wait_stages));
+    p->relocations   = calloc(batches + waits, sizeof(*p->relocations));
+    if (!p->infos || !p->timelines || !p->commands || !p->signals || !p->signal_values || !p->groups || !p->waits ||
+        !p->wait_values || !p->wait_stages || !p->relocations) {
+        vkcomm_program_free(p);
+        return NULL;
+    }
+    return p;
+}
+
+void vkcomm_program_free(struct vkcomm_program *p) {
+    if (p) {
+        free(p->infos);
+        free(p->timelines);
+        free(p->commands);
+        free(p->signals);
+        free(p->signal_values);
+        free(p->groups);
+        free(p->waits);
+        free(p->wait_values);
+        free(p->wait_stages);
+        free(p->relocations);
+        free(p);
+    }
+}
+
+static void relocate(struct vkcomm_program *p, uint64_t *slot, const struct vkcomm_point *point) {
+    p->relocations[p->relocation_count++] =
+        (struct relocation){ .slot = slot, .rank = point->rank, .queue = point->queue, .value = point->value };
+}
+
+void vkcomm_program_add(struct vkcomm_program *p, uint32_t rank, uint32_t queue, VkCommandBuffer commands,
+                        uint32_t wait_count, const struct vkcomm_point *waits, struct vkcomm_point signal) {
+    uint32_t b = p->batch_count++, w = p->wait_count;
+    p->wait_count += wait_count;
+    p->commands[b] = commands;
+    p->signals[b]  = signal.semaphore;
+    for (uint32_t i = 0; i < wait_count; i++) {
+        p->waits[w + i]       = waits[i].semaphore;
+        p->wait_stages[w + i] = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
+        relocate(p, &p->wait_values[w + i], &waits[i]);
+    }
+    if (signal.value) {
+        relocate(p, &p->signal_values[b], &signal);
+    }
+    p->timelines[b] = (VkTimelineSemaphoreSubmitInfo){
+        .sType                     = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+        .waitSemaphoreValueCount   = wait_count,
+        .pWaitSemaphoreValues      = &p->wait_values[w],
+        .signalSemaphoreValueCount = signal.value ? 1 : 0,
+        .pSignalSemaphoreValues    = &p->signal_values[b],
+    };
+    p->infos[b] = (VkSubmitInfo){
+        .sType                = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+        .pNext                = &p->timelines[b],
+        .waitSemaphoreCount   = wait_count,
+        .pWaitSemaphores      = &p->waits[w],
+        .pWaitDstStageMask    = &p->wait_stages[w],
+        .commandBufferCount   = commands ? 1 : 0,
+        .pCommandBuffers      = &p->commands[b],
+        .signalSemaphoreCount = signal.value ? 1 : 0,
+        .pSignalSemaphores    = &p->signals[b],
+    };
+    struct group *last = p->group_count ? &p->groups[p->group_count - 1] : NULL;
+    if (!last || last->rank != rank || last->queue != queue) {
+        last  = &p->groups[p->group_count++];
+        *last = (struct group){ .rank = rank, .queue = queue, .first = b };
+    }
+    last->count++;
+    if (signal.value) {
+        last->reached = signal.value;
+    }
+}
+
+void vkcomm_program_advance(struct vkcomm_program *p, uint32_t rank, uint32_t queue, uint64_t values) {
+    p->advance[rank][queue] = values;
+}
+
+/* Lets every queue go that waits for a signal which will not come. The values
+ * overtake what is pending; that is against the rules of vkSignalSemaphore, and
+ * nothing comes after it but the end of the process. */
+static void release_all(struct vkcomm_executor *x) {
+    for (uint32_t r = 0; r < x->world; r++) {
+        for (uint32_t q = 0; q < VKCOMM_QUEUES; q++) {
+            if (x->timeline[r][q]) {
+                vkcomm_vk_signal(&x->ranks[r], x->timeline[r][q], x->base[r][q] + (1u << 20));
+            }
+        }
+        if (x->proxy[r]) {
+            vkcomm_proxy_expect(x->proxy[r], x->base[r][0] + (1u << 20));
+        }
+    }
+}
+
+void vkcomm_executor_release(struct vkcomm_executor *x, const VkSemaphore *views) {
+    for (uint32_t i = 0; i < x->world * x->world; i++) {
+        if (views[i]) {
+            vkcomm_vk_signal(&x->ranks[i / x->world], views[i], x->base[i % x->world][0] + (1u << 20));
+        }
+    }
+    release_all(x);
+}
+
+void vkcomm_executor_fatal(struct vkcomm_executor *x, const char *what, VkResult result) {
+    char line[256];
+    snprintf(line, sizeof(line),
+             "%s failed (VkResult %d) after part of an AllReduce was submitted; its result would be wrong, aborting",
+             what, result);
+    x->log(4 /* GGML_LOG_LEVEL_ERROR */, line);
+    release_all(x);
+    abort();
+}
+
+void vkcomm_executor_proxy_failed(void *executor, const char *what, VkResult result) {
+    vkcomm_executor_fatal(executor, what, result);
+}
+
+VkResult vkcomm_executor_submit(struct vkcomm_executor *x, struct vkcomm_program *p) {
+    pthread_mutex_lock(&collective);
+    for (uint32_t i = 0; i < p->relocation_count; i++) {
+        const struct relocation *r = &p->relocations[i];
+        *r->slot = x->base[r->rank][r->queue] + (uint64_t) r->value;
+    }
+    for (uint32_t i = 0; i < p->group_count; i++) {
+        const struct group *g = &p->groups[i];
+        VkResult result = x->submit(x->ranks[g->rank].queue[g->queue], g->count, &p->infos[g->first], VK_NULL_HANDLE);
+        if (result != VK_SUCCESS && i == 0) {
+            pthread_mutex_unlock(&collective);
+            return result;
+        }
+        if (result != VK_SUCCESS) {
+            vkcomm_executor_fatal(x, "vkQueueSubmit", result);
+        }
+        if (g->reached && g->queue == 0 && x->proxy[g->rank]) {
+            vkcomm_proxy_expect(x->proxy[g->rank], x->base[g->rank][0] + (uint64_t) g->reached);
+        }
+    }
+    for (uint32_t r = 0; r < x->world; r++) {
+        for (uint32_t q = 0; q < VKCOMM_QUEUES; q++) {
+            x->base[r][q] += p->advance[r][q];
+        }
+    }
+    pthread_mutex_unlock(&collective);
+    return VK_SUCCESS;
+}
+
+VkResult vkcomm_executor_drain(struct vkcomm_executor *x, uint32_t rank, uint64_t timeout_ns) {
+    pthread_mutex_lock(&collective);
+    VkSemaphore timeline = x->timeline[rank][0];
+    uint64_t    value    = x->base[rank][0] + 1;
+
+    VkTimelineSemaphoreSubmitInfo values = { .sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                                             .signalSemaphoreValueCount = 1,
+                                             .pSignalSemaphoreValues    = &value };
+    VkSubmitInfo info = { .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO, .pNext = &values, .signalSemaphoreCount = 1,
+                          .pSignalSemaphores = &timeline };
+    VkResult result = x->submit(x->ranks[rank].queue[0], 1, &info, VK_NULL_HANDLE);
+    if (result == VK_SUCCESS) {
+        x->base[rank][0] = value;
+    }
+    pthread_mutex_unlock(&collective);
+    return result == VK_SUCCESS ? vkcomm_vk_wait(&x->ranks[rank], timeline, value, timeout_ns) : result;
+}
+
+void vkcomm_executor_drain_callback(void *argument) {
+    struct vkcomm_drain *drain  = argument;
+    VkResult             result = vkcomm_executor_drain(drain->executor, drain->rank, UINT64_MAX);
+    if (result != VK_SUCCESS) {
+        vkcomm_executor_fatal(drain->executor, "waiting for a rank's queue", result);
+    }
+}

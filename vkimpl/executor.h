@@ -1,0 +1,86 @@
+/*
+ * The hot path: submits a schedule whose command buffers are recorded. A
+ * program holds ready-made VkSubmitInfos; a submission fills in the timeline
+ * values and calls vkQueueSubmit, nothing else. It allocates nothing, waits for
+ * nothing, and is one call from Go.
+ */
+#ifndef VKCOMM_EXECUTOR_H
+#define VKCOMM_EXECUTOR_H
+
+#include "dispatch.h"
+#include "proxy.h"
+
+enum { VKCOMM_MAX_WORLD = 16, VKCOMM_QUEUES = 2 };
+
+typedef VkResult (*vkcomm_submit_fn)(VkQueue queue, uint32_t count, const VkSubmitInfo *infos, VkFence fence);
+typedef void (*vkcomm_log_fn)(int level, const char *line);
+
+struct vkcomm_executor;
+
+/* Argument of vkcomm_executor_drain_callback. */
+struct vkcomm_drain {
+    struct vkcomm_executor *executor;
+    uint32_t                rank;
+};
+
+/* State of one communicator's queues. timeline[r][q] is signalled by queue q of
+ * rank r and was last submitted to reach base[r][q]. */
+struct vkcomm_executor {
+    uint32_t             world;
+    struct vkcomm_vk     ranks[VKCOMM_MAX_WORLD];
+    VkSemaphore          timeline[VKCOMM_MAX_WORLD][VKCOMM_QUEUES];
+    uint64_t             base[VKCOMM_MAX_WORLD][VKCOMM_QUEUES];
+    struct vkcomm_proxy *proxy[VKCOMM_MAX_WORLD]; /* of the compute timeline; NULL: native */
+    vkcomm_submit_fn     submit;
+    vkcomm_log_fn        log;
+    struct vkcomm_drain  drains[VKCOMM_MAX_WORLD];
+};
+
+/* One point of a timeline: value relative to the base at submission. */
+struct vkcomm_point {
+    VkSemaphore semaphore; /* as the waiting or signalling device knows it */
+    uint32_t    rank, queue;
+    int64_t     value;
+};
+
+struct vkcomm_program;
+
+/* Room for batch_count batches with wait_count waits between them all, to be
+ * added in submission order. NULL when out of memory. */
+struct vkcomm_program *vkcomm_program_new(uint32_t batch_count, uint32_t wait_count);
+void vkcomm_program_free(struct vkcomm_program *program);
+
+/* signal.value 0: the batch signals nothing. */
+void vkcomm_program_add(struct vkcomm_program *program, uint32_t rank, uint32_t queue, VkCommandBuffer commands,
+                        uint32_t wait_count, const struct vkcomm_point *waits, struct vkcomm_point signal);
+
+/* The program moves timeline (rank, queue) by this much in all. */
+void vkcomm_program_advance(struct vkcomm_program *program, uint32_t rank, uint32_t queue, uint64_t values);
+
+/* Submits all batches. VK_SUCCESS, or the error of the very first submission,
+ * after which nothing has happened. A later failure does not return: queues
+ * that wait are released, one line is logged, and the process aborts, as ggml
+ * does on a lost device. */
+VkResult vkcomm_executor_submit(struct vkcomm_executor *executor, struct vkcomm_program *program);
+
+/* Waits until everything submitted to a rank's compute queue is complete. */
+VkResult vkcomm_executor_drain(struct vkcomm_executor *executor, uint32_t rank, uint64_t timeout_ns);
+
+/* The same without a limit, for a host that synchronises the rank: a queue that
+ * cannot be waited for is fatal. */
+void vkcomm_executor_drain_callback(void *drain);
+
+/* Lets every queue go that waits for this communicator, whatever it waits for.
+ * views: all semaphores that ranks wait on, [rank][peer]. For a communicator
+ * that turned out not to work and is not used again. */
+void vkcomm_executor_release(struct vkcomm_executor *executor, const VkSemaphore *views);
+
+/* Logs an ERROR line and aborts, with every timeline that will no longer be
+ * signalled released. */
+void vkcomm_executor_fatal(struct vkcomm_executor *executor, const char *what, VkResult result)
+    __attribute__((noreturn));
+
+/* The same with the signature of a proxy's failure callback. */
+void vkcomm_executor_proxy_failed(void *executor, const char *what, VkResult result);
+
+#endif

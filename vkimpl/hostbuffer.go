@@ -1,0 +1,55 @@
+package vkimpl
+
+// #include "executor.h"
+// #include "record.h"
+import "C"
+
+import (
+	"fmt"
+	"time"
+
+	vk "github.com/goki/vulkan"
+)
+
+// HostBuffer makes a host-visible buffer of so many floats on rank's device and
+// a binding of all of it.
+func (r *Ranks) HostBuffer(rank int, floats int64) (*Buffer, Binding, error) {
+	b, err := r.Devices[rank].newBuffer(4*floats, hostCoherent)
+	if err != nil {
+		return nil, Binding{}, err
+	}
+	return b, Binding{Buffer: raw(b.handle), Size: uint64(b.size)}, nil
+}
+
+// Read copies floats from a rank's tensor into to once all that was submitted
+// before is complete, and waits for it. Slow: it is for verification.
+func (r *Ranks) Read(rank int, from Binding, to *Buffer, floats int64, timeout time.Duration) error {
+	d := r.Devices[rank]
+	commands, err := d.takeCommands()
+	if err != nil {
+		return err
+	}
+	defer func() { d.freeCommands = append(d.freeCommands, commands) }()
+	step := C.struct_vkcomm_step{copy_src: as[C.VkBuffer](from.Buffer), copy_dst: as[C.VkBuffer](raw(to.handle)),
+		copy: C.VkBufferCopy{srcOffset: C.VkDeviceSize(from.Offset), size: C.VkDeviceSize(4 * floats)}}
+	result := C.vkcomm_record(d.vk, as[C.VkCommandBuffer](raw(commands)), nil, 1, &step)
+	if err := check("recording a copy", rank, vk.Result(result)); err != nil {
+		return err
+	}
+	p := C.vkcomm_program_new(1, 0)
+	if p == nil {
+		return fmt.Errorf("out of memory")
+	}
+	defer C.vkcomm_program_free(p)
+	C.vkcomm_program_add(p, C.uint32_t(rank), 0, as[C.VkCommandBuffer](raw(commands)), 0, nil, C.struct_vkcomm_point{})
+	if err := check("vkQueueSubmit", rank, vk.Result(C.vkcomm_executor_submit(r.c, p))); err != nil {
+		return err
+	}
+	switch ok, err := r.Drain(rank, timeout); {
+	case err != nil:
+		return err
+	case !ok:
+		return fmt.Errorf("rank %d did not finish in %v", rank, timeout)
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+package vkimpl
+
+import vk "github.com/goki/vulkan"
+
+// setsPerPool is how many descriptor sets are made at once. Sets of all
+// programs have one layout, so that a set given back fits whoever comes next.
+const setsPerPool = 64
+
+func (d *Device) makeCommandPool() error {
+	info := vk.CommandPoolCreateInfo{SType: vk.StructureTypeCommandPoolCreateInfo, QueueFamilyIndex: d.adopted.QueueFamily,
+		Flags: vk.CommandPoolCreateFlags(vk.CommandPoolCreateResetCommandBufferBit)}
+	defer info.Free()
+	var pool vk.CommandPool
+	err := check("vkCreateCommandPool", d.rank, vk.CreateCommandPool(d.handle, &info, nil, &pool))
+	d.commandPool = pool
+	return err
+}
+
+// takeCommands returns a command buffer that is not in use.
+func (d *Device) takeCommands() (vk.CommandBuffer, error) {
+	if len(d.freeCommands) == 0 {
+		const n = 16
+		info := vk.CommandBufferAllocateInfo{SType: vk.StructureTypeCommandBufferAllocateInfo, CommandPool: d.commandPool,
+			Level: vk.CommandBufferLevelPrimary, CommandBufferCount: n}
+		defer info.Free()
+		made := make([]vk.CommandBuffer, n)
+		if err := check("vkAllocateCommandBuffers", d.rank, vk.AllocateCommandBuffers(d.handle, &info, made)); err != nil {
+			return nil, err
+		}
+		d.freeCommands = made
+	}
+	last := len(d.freeCommands) - 1
+	c := d.freeCommands[last]
+	d.freeCommands = d.freeCommands[:last]
+	return c, nil
+}
+
+// takeSet returns a descriptor set that is not in use.
+func (d *Device) takeSet() (vk.DescriptorSet, error) {
+	if len(d.freeSets) == 0 {
+		if err := d.makeSets(); err != nil {
+			return vk.NullDescriptorSet, err
+		}
+	}
+	last := len(d.freeSets) - 1
+	s := d.freeSets[last]
+	d.freeSets = d.freeSets[:last]
+	return s, nil
+}
+
+func (d *Device) makeSets() error {
+	info := vk.DescriptorPoolCreateInfo{SType: vk.StructureTypeDescriptorPoolCreateInfo, MaxSets: setsPerPool, PoolSizeCount: 1,
+		PPoolSizes: []vk.DescriptorPoolSize{{Type: vk.DescriptorTypeStorageBuffer, DescriptorCount: setsPerPool * d.setBuffers}}}
+	defer info.Free()
+	var pool vk.DescriptorPool
+	if err := check("vkCreateDescriptorPool", d.rank, vk.CreateDescriptorPool(d.handle, &info, nil, &pool)); err != nil {
+		return err
+	}
+	d.setPools = append(d.setPools, pool)
+	layouts := make([]vk.DescriptorSetLayout, setsPerPool)
+	for i := range layouts {
+		layouts[i] = d.setLayout
+	}
+	sets := vk.DescriptorSetAllocateInfo{SType: vk.StructureTypeDescriptorSetAllocateInfo, DescriptorPool: pool,
+		DescriptorSetCount: setsPerPool, PSetLayouts: layouts}
+	defer sets.Free()
+	made := make([]vk.DescriptorSet, setsPerPool)
+	if err := check("vkAllocateDescriptorSets", d.rank, vk.AllocateDescriptorSets(d.handle, &sets, &made[0])); err != nil {
+		return err
+	}
+	d.freeSets = append(d.freeSets, made...)
+	return nil
+}

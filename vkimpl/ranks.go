@@ -1,0 +1,259 @@
+package vkimpl
+
+// #include <stdlib.h>
+// #include "executor.h"
+import "C"
+
+import (
+	"fmt"
+	"time"
+	"unsafe"
+
+	vk "github.com/goki/vulkan"
+	"golang.org/x/sys/unix"
+
+	"ggmlvkcomm/allreduce"
+	"ggmlvkcomm/semaphores"
+)
+
+// Ranks is the Vulkan side of one communicator. It is not safe for concurrent
+// use, apart from Drain.
+type Ranks struct {
+	Devices []*Device
+
+	c        *C.struct_vkcomm_executor // C memory: proxies and the drain callback hold it
+	pages    [][]byte                  // mappings behind the staging
+	staging  [][]*Buffer               // [device rank][owner rank]
+	ordering *semaphores.Ordering
+	live     int // programs that exist
+}
+
+// Callbacks are C functions of the host side.
+type Callbacks struct {
+	Submit uintptr // vkcomm_submit_fn: vkQueueSubmit under the device's lock
+	Log    uintptr // vkcomm_log_fn
+}
+
+// Open adopts the ranks' devices. Nothing of ggml's is changed.
+func Open(adopted []Adopted, callbacks Callbacks) (*Ranks, error) {
+	if len(adopted) > allreduce.MaxWorld {
+		return nil, fmt.Errorf("%w: %d ranks, at most %d", ErrUnsupported, len(adopted), allreduce.MaxWorld)
+	}
+	r := &Ranks{c: (*C.struct_vkcomm_executor)(C.calloc(1, C.sizeof_struct_vkcomm_executor))}
+	r.c.world = C.uint32_t(len(adopted))
+	r.c.submit = as[C.vkcomm_submit_fn](callbacks.Submit)
+	r.c.log = as[C.vkcomm_log_fn](callbacks.Log)
+	for i, a := range adopted {
+		d := &Device{}
+		err := bindInstance(&a)
+		if err == nil {
+			err = d.adopt(i, a, &r.c.ranks[i])
+		}
+		if err == nil {
+			r.Devices = append(r.Devices, d)
+			err = d.makeLayouts(len(adopted))
+		}
+		if err == nil {
+			err = d.makeCommandPool()
+		}
+		if err != nil {
+			r.Close()
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// ImportStaging allocates bytes of host memory for each rank and imports it
+// into every rank's device. The size is rounded up to what the devices import.
+func (r *Ranks) ImportStaging(bytes int64) error {
+	align := int64(2 * allreduce.OffsetAlign)
+	for _, d := range r.Devices {
+		align = max(align, int64(d.limits.hostImportAlignment))
+	}
+	r.staging = make([][]*Buffer, len(r.Devices))
+	for owner := range r.Devices {
+		memory, mapping, err := hostPages(bytes, align)
+		if err != nil {
+			return err
+		}
+		r.pages = append(r.pages, mapping)
+		for i, d := range r.Devices {
+			b, err := d.importHost(memory)
+			if err != nil {
+				return fmt.Errorf("staging of rank %d: %w", owner, err)
+			}
+			r.staging[i] = append(r.staging[i], b)
+		}
+	}
+	return nil
+}
+
+// HalfBytes is the size of one half of a rank's staging.
+func (r *Ranks) HalfBytes() int64 {
+	return r.staging[0][0].size / 2 / allreduce.OffsetAlign * allreduce.OffsetAlign
+}
+
+// ChunkBytes bounds one step: what a kernel can address in one binding and
+// cover in one dispatch, on every device.
+func (r *Ranks) ChunkBytes() int64 {
+	limit := int64(maxDispatch * 4)
+	for _, d := range r.Devices {
+		// A tensor is bound from an aligned address below its first element on.
+		limit = min(limit, int64(d.limits.maxStorageRange-d.limits.offsetAlignment))
+	}
+	return limit / 1024 * 1024
+}
+
+// DeviceBytes is the device memory that rank's side of the communicator took.
+func (r *Ranks) DeviceBytes(rank int) uint64 { return r.Devices[rank].deviceBytes }
+
+// Order makes the semaphores of the given kind and takes them into use. The
+// ordering in use before, which no queue may need any more, is closed.
+func (r *Ranks) Order(kind semaphores.Kind) error {
+	if r.ordering != nil {
+		r.ordering.Close()
+		r.ordering = nil
+	}
+	o, err := semaphores.New(kind, len(r.Devices), (*backend)(r))
+	if err != nil {
+		return err
+	}
+	for rank := range r.Devices {
+		r.c.timeline[rank][0] = as[C.VkSemaphore](uintptr(o.Progress(rank)))
+		r.c.base[rank][0] = 0
+	}
+	r.ordering = o
+	return nil
+}
+
+// Kind is the ordering in use.
+func (r *Ranks) Kind() semaphores.Kind { return r.ordering.Kind() }
+
+// Drain waits until everything submitted to rank's queue is complete. ok is
+// false when timeout passed first.
+func (r *Ranks) Drain(rank int, timeout time.Duration) (ok bool, err error) {
+	result := C.vkcomm_executor_drain(r.c, C.uint32_t(rank), C.uint64_t(timeout.Nanoseconds()))
+	if result == C.VK_TIMEOUT {
+		return false, nil
+	}
+	return result == C.VK_SUCCESS, check("waiting for the queue", rank, vk.Result(result))
+}
+
+// DrainCallback is a C function, void (*)(void *), and its argument, which
+// together do what Drain does without a timeout and without Go.
+func (r *Ranks) DrainCallback(rank int) (function, argument uintptr) {
+	drain := &r.c.drains[rank]
+	drain.executor, drain.rank = r.c, C.uint32_t(rank)
+	return uintptr(C.vkcomm_executor_drain_callback), uintptr(unsafe.Pointer(drain))
+}
+
+// Release lets go every queue that still waits for a semaphore of this
+// communicator. Afterwards it is good for nothing but Drain and Close.
+func (r *Ranks) Release() {
+	var views []C.VkSemaphore
+	for rank := range r.Devices {
+		for peer := range r.Devices {
+			views = append(views, as[C.VkSemaphore](uintptr(r.ordering.View(rank, peer))))
+		}
+	}
+	C.vkcomm_executor_release(r.c, unsafe.SliceData(views))
+}
+
+// Fatal ends the process with one ERROR line: part of a reduction was
+// submitted and cannot be completed.
+func (r *Ranks) Fatal(what string, result vk.Result) {
+	text := C.CString(what)
+	C.vkcomm_executor_fatal(r.c, text, C.VkResult(result))
+}
+
+// Close releases everything. No queue may use any of it.
+func (r *Ranks) Close() {
+	if r.ordering != nil {
+		r.ordering.Close()
+	}
+	for i := range r.staging {
+		for _, b := range r.staging[i] {
+			b.Close()
+		}
+	}
+	for _, d := range r.Devices {
+		d.close()
+	}
+	for _, mapping := range r.pages {
+		_ = unix.Munmap(mapping) // of our own mmap: cannot fail
+	}
+	C.free(unsafe.Pointer(r.c))
+	r.c = nil
+}
+
+// backend gives the semaphores package what it needs of the devices.
+type backend Ranks
+
+func (b *backend) NewTimeline(rank int, exportable bool) (semaphores.Handle, error) {
+	kind := vk.SemaphoreTypeCreateInfo{SType: vk.StructureTypeSemaphoreTypeCreateInfo, SemaphoreType: vk.SemaphoreTypeTimeline}
+	defer kind.Free()
+	if exportable {
+		export := vk.ExportSemaphoreCreateInfo{SType: vk.StructureTypeExportSemaphoreCreateInfo,
+			HandleTypes: vk.ExternalSemaphoreHandleTypeFlags(vk.ExternalSemaphoreHandleTypeOpaqueFdBit)}
+		ref, _ := export.PassRef()
+		defer export.Free()
+		kind.PNext = unsafe.Pointer(ref)
+	}
+	ref, _ := kind.PassRef()
+	info := vk.SemaphoreCreateInfo{SType: vk.StructureTypeSemaphoreCreateInfo, PNext: unsafe.Pointer(ref)}
+	defer info.Free()
+	var s vk.Semaphore
+	err := check("vkCreateSemaphore", rank, vk.CreateSemaphore(b.Devices[rank].handle, &info, nil, &s))
+	return semaphores.Handle(raw(s)), err
+}
+
+func (b *backend) ShareTimeline(from int, timeline semaphores.Handle, to int) (semaphores.Handle, error) {
+	shared, err := b.NewTimeline(to, false)
+	if err != nil {
+		return 0, err
+	}
+	var fd C.int
+	result := C.vkcomm_vk_export_timeline(b.Devices[from].vk, as[C.VkSemaphore](uintptr(timeline)), &fd)
+	if err = check("vkGetSemaphoreFdKHR", from, vk.Result(result)); err == nil {
+		result = C.vkcomm_vk_import_timeline(b.Devices[to].vk, as[C.VkSemaphore](uintptr(shared)), fd)
+		if err = check("vkImportSemaphoreFdKHR", to, vk.Result(result)); err != nil && fd >= 0 {
+			_ = unix.Close(int(fd)) // a failed import leaves it to us
+		}
+	}
+	if err != nil {
+		b.Destroy(to, shared)
+		return 0, err
+	}
+	return shared, nil
+}
+
+func (b *backend) Destroy(rank int, timeline semaphores.Handle) {
+	vk.DestroySemaphore(b.Devices[rank].handle, as[vk.Semaphore](uintptr(timeline)), nil)
+}
+
+func (b *backend) StartProxy(rank int, timeline semaphores.Handle, mirrors []semaphores.Mirror) error {
+	var peers []*C.struct_vkcomm_vk
+	var handles []C.VkSemaphore
+	for _, m := range mirrors {
+		peers = append(peers, b.Devices[m.Peer].vk)
+		handles = append(handles, as[C.VkSemaphore](uintptr(m.Handle)))
+	}
+	p := C.vkcomm_proxy_start(C.uint(rank), b.Devices[rank].vk, as[C.VkSemaphore](uintptr(timeline)), C.uint(len(mirrors)),
+		unsafe.SliceData(peers), unsafe.SliceData(handles),
+		C.vkcomm_proxy_failed(C.vkcomm_executor_proxy_failed), unsafe.Pointer(b.c))
+	if p == nil {
+		return fmt.Errorf("no thread or memory for the proxy of rank %d", rank)
+	}
+	b.c.proxy[rank] = p
+	return nil
+}
+
+func (b *backend) StopProxies() {
+	for rank := range b.Devices {
+		if b.c.proxy[rank] != nil {
+			C.vkcomm_proxy_stop(b.c.proxy[rank])
+			b.c.proxy[rank] = nil
+		}
+	}
+}

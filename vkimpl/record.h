@@ -1,0 +1,41 @@
+/*
+ * Records one batch of a schedule. Off the hot path: a command buffer is
+ * recorded when its bindings are first seen, and then submitted again as is.
+ */
+#ifndef VKCOMM_RECORD_H
+#define VKCOMM_RECORD_H
+
+#include "dispatch.h"
+
+/* Push constants of every kernel; see the shaders for their meaning. */
+struct vkcomm_push {
+    uint32_t count;         /* elements */
+    uint32_t tensor_offset; /* elements from the start of the tensor binding */
+    uint32_t zero_sources;  /* bit s: source s is +0.0 and is not read */
+    uint32_t reserved;
+};
+
+/* A dispatch, or a copy where pipeline is NULL. */
+struct vkcomm_step {
+    VkPipeline         pipeline;
+    VkDescriptorSet    set;
+    struct vkcomm_push push;
+    uint32_t           groups;
+    VkBuffer           copy_src, copy_dst;
+    VkBufferCopy       copy;
+};
+
+/* Begins with a full barrier against what the queue ran before, puts one
+ * between steps, and ends with one that makes everything visible to what runs
+ * after and to other devices through host memory. */
+VkResult vkcomm_record(const struct vkcomm_vk *vk, VkCommandBuffer commands, VkPipelineLayout layout,
+                       uint32_t count, const struct vkcomm_step *steps);
+
+/* Writes storage buffers into a set: the tensor at binding 0, sources at
+ * binding 1, the destination of pack and publish at binding 2. Buffers that are
+ * VK_NULL_HANDLE are left out. */
+void vkcomm_write_set(const struct vkcomm_vk *vk, VkDescriptorSet set, const VkDescriptorBufferInfo *tensor,
+                      uint32_t source_count, const VkDescriptorBufferInfo *sources,
+                      const VkDescriptorBufferInfo *destination);
+
+#endif
