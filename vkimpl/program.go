@@ -153,7 +153,8 @@ func (p *Program) step(out *C.struct_vkcomm_step, rank int, s *allreduce.Step, t
 			peers = append(peers, p.ranks.stagingInfo(rank, region, wire.Bytes(s.Count)))
 		}
 	}
-	var destination C.VkDescriptorBufferInfo
+	// A kernel that publishes nothing has the binding all the same.
+	destination := p.ranks.stagingInfo(rank, allreduce.Region{Space: allreduce.Staging, Rank: rank}, allreduce.OffsetAlign)
 	tensorRegion := s.Dst
 	switch {
 	case s.Op == allreduce.Pack:

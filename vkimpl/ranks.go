@@ -151,6 +151,7 @@ func (r *Ranks) DrainCallback(rank int) (function, argument uintptr) {
 // Release lets go every queue that still waits for a semaphore of this
 // communicator. Afterwards it is good for nothing but Drain and Close.
 func (r *Ranks) Release() {
+	(*backend)(r).StopProxies() // a value that they carry now would be a step back
 	var views []C.VkSemaphore
 	for rank := range r.Devices {
 		for peer := range r.Devices {
