@@ -331,6 +331,9 @@ func (c *Comm) record() (*vkimpl.Program, error) {
 		return nil, err
 	}
 	c.plans.put(&c.key, program)
+	if c.config.Stats {
+		c.stats.recorded()
+	}
 	return program, nil
 }
 
@@ -376,13 +379,13 @@ func Panicked(handle unsafe.Pointer, cause any) bool {
 // Free waits for the communicator's own work and releases it.
 func Free(handle unsafe.Pointer) {
 	c := lookup(handle)
+	if c.config.Stats {
+		c.stats.log(c)
+	}
 	for i := range int(c.c.world) {
 		C.sync_stop(&c.c.sync[i])
 	}
 	withdraw(c)
-	if c.config.Stats {
-		c.stats.log(c)
-	}
 	if c.stats.calls > 0 && !idle(c.ranks, freeTimeout) {
 		logf(levelError, "a communicator's work did not end in %v; its memory is not freed", freeTimeout)
 		return

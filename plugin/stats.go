@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"fmt"
+	"runtime"
 	"sort"
 	"strings"
 
@@ -15,6 +16,21 @@ type stats struct {
 	rounds  uint64
 	largest int64
 	refused [reasonCount]uint64
+	// steady marks the latest recording: what Go had allocated by then, and
+	// how many calls there had been.
+	steady struct{ mallocs, calls uint64 }
+}
+
+// mallocs is how many heap objects this process's Go side ever allocated.
+func mallocs() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
+}
+
+// recorded notes that a program was recorded, for the reduction that comes.
+func (s *stats) recorded() {
+	s.steady.mallocs, s.steady.calls = mallocs(), s.calls+1
 }
 
 func (s *stats) count(schedule *allreduce.Schedule) {
@@ -26,8 +42,10 @@ func (s *stats) count(schedule *allreduce.Schedule) {
 
 // log writes the summary of GGML_VK_COMM_STATS.
 func (s *stats) log(c *Comm) {
+	allocated := mallocs() - s.steady.mallocs
 	logf(levelInfo, "stats: %d reductions, %d bytes a rank (largest %d), %s over %s ordering, %d rounds, %d recordings",
 		s.calls, s.bytes, s.largest, c.choose, c.ranks.Kind(), s.rounds, c.plans.misses)
+	logf(levelInfo, "stats: %d heap objects allocated in the %d reductions since the last recording", allocated, s.calls-s.steady.calls)
 	var lines []string
 	for r, n := range s.refused {
 		if n > 0 {

@@ -121,5 +121,5 @@ func sameSum(got, want float32) bool {
 		return true
 	}
 	const leastNormal = 0x1p-126
-	return got == 0 && math.Abs(float64(want)) < leastNormal
+	return got == 0 && want != 0 && math.Abs(float64(want)) < leastNormal
 }
