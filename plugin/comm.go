@@ -182,6 +182,8 @@ func adopt(probed []C.struct_vkcomm_rank) (adopted []vkimpl.Adopted) {
 			Device:              uintptr(unsafe.Pointer(d.device)),
 			Queue:               uintptr(unsafe.Pointer(probed[i].queue.queue)),
 			QueueFamily:         uint32(probed[i].queue.family),
+			TransferQueue:       uintptr(unsafe.Pointer(probed[i].transfer.queue)),
+			TransferFamily:      uint32(probed[i].transfer.family),
 			GetInstanceProcAddr: uintptr(unsafe.Pointer(d.get_instance_proc_addr)),
 			GetDeviceProcAddr:   uintptr(unsafe.Pointer(d.get_device_proc_addr)),
 			Timeline:            has(C.VKCOMM_HAS_TIMELINE),

@@ -98,7 +98,13 @@ bool vkcomm_probe(struct ggml_backend *backend, struct vkcomm_rank *rank, char *
     }
     rank->name        = vkcomm_ggml.ggml_backend_dev_name(device);
     rank->description = vkcomm_ggml.ggml_backend_dev_description(device);
-    return probe_device(rank, text, size) && probe_queue(rank, text, size);
+    if (!probe_device(rank, text, size) || !probe_queue(rank, text, size)) {
+        return false;
+    }
+    if (!vkcomm_host->second_queue(rank->queue.queue, &rank->transfer)) {
+        rank->transfer.queue = VK_NULL_HANDLE;
+    }
+    return true;
 }
 
 /* ---- resolving ------------------------------------------------------------------ */

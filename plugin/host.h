@@ -27,6 +27,7 @@ struct vkcomm_rank {
     const char               *name, *description; /* ggml's, valid while the device is */
     struct vkcomm_device_info device;
     struct vkcomm_queue_info  queue; /* where the backend's graphs go */
+    struct vkcomm_queue_info  transfer; /* a second queue; handle NULL: none */
 };
 
 /* Finds out on which VkDevice and queue a backend computes, by allocating from

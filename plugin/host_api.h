@@ -77,6 +77,8 @@ struct vkcomm_host_api {
 
     bool (*device)(VkDevice device, struct vkcomm_device_info *out);
     bool (*queue)(VkQueue queue, struct vkcomm_queue_info *out);
+    /* Another queue of the same device, of another family if there is one. */
+    bool (*second_queue)(VkQueue queue, struct vkcomm_queue_info *out);
     bool (*buffer)(struct ggml_backend_buffer *buffer, struct vkcomm_buffer_info *out);
 
     /* The queue of this thread's latest vkQueueSubmit with work in it, since

@@ -248,6 +248,7 @@ static const struct vkcomm_host_api *host_api(void) {
         .log         = vkcomm_log_line,
         .device      = device_info,
         .queue       = vkcomm_registry_queue_info,
+        .second_queue = vkcomm_registry_second_queue,
         .buffer      = vkcomm_registry_buffer,
         .last_submit = vkcomm_registry_last_submit,
         .submit      = vkcomm_registry_submit,

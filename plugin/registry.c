@@ -103,6 +103,18 @@ bool vkcomm_registry_queue_info(VkQueue queue, struct vkcomm_queue_info *out) {
     return true;
 }
 
+bool vkcomm_registry_second_queue(VkQueue queue, struct vkcomm_queue_info *out) {
+    struct queue_entry *first = find_queue(queue), *second = NULL;
+    for (unsigned i = 0, n = atomic_load(&queue_count); first && i < n; i++) {
+        struct queue_entry *entry = &queues[i];
+        bool candidate = entry != first && atomic_load(&entry->queue) && atomic_load(&entry->device) == atomic_load(&first->device);
+        if (candidate && (!second || second->family == first->family)) {
+            second = entry;
+        }
+    }
+    return second && vkcomm_registry_queue_info(atomic_load(&second->queue), out);
+}
+
 /* ---- ggml buffers ---------------------------------------------------------- */
 
 /* Open addressing, at most half full. Freed keys leave a tombstone. */

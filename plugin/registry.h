@@ -46,6 +46,8 @@ void vkcomm_registry_remove_device(VkDevice device);
 void vkcomm_registry_add_queue(struct vkcomm_device *device, VkQueue queue, uint32_t family);
 struct vkcomm_device *vkcomm_registry_queue_device(VkQueue queue);
 bool vkcomm_registry_queue_info(VkQueue queue, struct vkcomm_queue_info *out);
+/* Another queue of queue's device, rather of another family than of its own. */
+bool vkcomm_registry_second_queue(VkQueue queue, struct vkcomm_queue_info *out);
 
 /* Capture: between begin and end, the VkBuffers that this thread creates and
  * does not destroy again are counted. Captures nest; a buffer counts for the

@@ -91,29 +91,72 @@ static uint32_t enabled_features(const VkDeviceCreateInfo *info) {
     return flags;
 }
 
-/* Creates the device with what wanted[] adds; if the driver will not have it,
- * exactly as the caller asked. enabled: the extensions it ended up with. */
+/* A queue family that can copy and nothing else, and that the caller does not
+ * ask for; -1: none. ggml takes such a family itself where it finds one. */
+static int64_t spare_transfer_family(VkPhysicalDevice physical_device, VkInstance instance, PFN_vkGetInstanceProcAddr gipa,
+                                     const VkDeviceCreateInfo *info) {
+    PFN_vkGetPhysicalDeviceQueueFamilyProperties get = (PFN_vkGetPhysicalDeviceQueueFamilyProperties) gipa(
+        instance, "vkGetPhysicalDeviceQueueFamilyProperties");
+    VkQueueFamilyProperties families[16];
+    uint32_t                count = 16;
+    if (!get) {
+        return -1;
+    }
+    get(physical_device, &count, families);
+    for (uint32_t f = 0; f < count; f++) {
+        const VkQueueFlags copies = VK_QUEUE_TRANSFER_BIT | VK_QUEUE_SPARSE_BINDING_BIT | VK_QUEUE_PROTECTED_BIT;
+        bool spare = (families[f].queueFlags & VK_QUEUE_TRANSFER_BIT) && !(families[f].queueFlags & ~copies) &&
+                     families[f].queueCount > 0;
+        for (uint32_t i = 0; i < info->queueCreateInfoCount; i++) {
+            spare = spare && info->pQueueCreateInfos[i].queueFamilyIndex != f;
+        }
+        if (spare) {
+            return f;
+        }
+    }
+    return -1;
+}
+
+/* What a device is created with beyond what the caller asks for. */
+struct additions {
+    uint32_t available; /* in: extensions that the device advertises */
+    uint32_t enabled;   /* out: those that it was created with */
+    int64_t  family;    /* in and out: one queue of this family, -1: none */
+};
+
+/* Creates the device with the additions; if the driver will not have it,
+ * exactly as the caller asked. */
 static VkResult create_enriched(PFN_vkCreateDevice create, VkPhysicalDevice physical_device,
                                 const VkDeviceCreateInfo *info, const VkAllocationCallbacks *allocator,
-                                VkDevice *device, uint32_t available, uint32_t *enabled) {
-    const char **names    = calloc(info->enabledExtensionCount + WANTED, sizeof(*names));
-    uint32_t     count    = info->enabledExtensionCount;
-    uint32_t     original = 0;
-    *enabled              = 0;
+                                VkDevice *device, struct additions *additions) {
+    static const float       priority = 0.5f;
+    const char             **names    = calloc(info->enabledExtensionCount + WANTED, sizeof(*names));
+    VkDeviceQueueCreateInfo *queues   = calloc(info->queueCreateInfoCount + 1, sizeof(*queues));
+    uint32_t                 count = info->enabledExtensionCount, asked_for = 0, added = 0;
     for (unsigned w = 0; w < WANTED; w++) {
         bool asked = listed(wanted[w].name, info->ppEnabledExtensionNames, info->enabledExtensionCount);
-        original |= asked ? wanted[w].flag : 0;
-        if (names && !asked && (available & wanted[w].flag)) {
+        asked_for |= asked ? wanted[w].flag : 0;
+        if (names && !asked && (additions->available & wanted[w].flag)) {
             names[count++] = wanted[w].name;
-            *enabled |= wanted[w].flag;
+            added |= wanted[w].flag;
         }
     }
     VkResult result = VK_INCOMPLETE;
-    if (names && *enabled) {
-        memcpy(names, info->ppEnabledExtensionNames, info->enabledExtensionCount * sizeof(*names));
+    if (names && queues && (added || additions->family >= 0)) {
+        for (uint32_t i = 0; i < info->enabledExtensionCount; i++) {
+            names[i] = info->ppEnabledExtensionNames[i];
+        }
+        for (uint32_t i = 0; i < info->queueCreateInfoCount; i++) {
+            queues[i] = info->pQueueCreateInfos[i];
+        }
+        queues[info->queueCreateInfoCount] = (VkDeviceQueueCreateInfo){
+            .sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO, .queueFamilyIndex = (uint32_t) additions->family,
+            .queueCount = 1, .pQueuePriorities = &priority };
         VkDeviceCreateInfo enriched      = *info;
         enriched.enabledExtensionCount   = count;
         enriched.ppEnabledExtensionNames = names;
+        enriched.queueCreateInfoCount += additions->family >= 0;
+        enriched.pQueueCreateInfos = queues;
         result = create(physical_device, &enriched, allocator, device);
         if (result != VK_SUCCESS) {
             vkcomm_logf(VKCOMM_GGML_LOG_LEVEL_WARN,
@@ -122,11 +165,13 @@ static VkResult create_enriched(PFN_vkCreateDevice create, VkPhysicalDevice phys
         }
     }
     free(names);
+    free(queues);
     if (result != VK_SUCCESS) {
-        *enabled = 0;
-        result   = create(physical_device, info, allocator, device);
+        added             = 0;
+        additions->family = -1;
+        result            = create(physical_device, info, allocator, device);
     }
-    *enabled |= original;
+    additions->enabled = asked_for | added;
     return result;
 }
 
@@ -142,13 +187,14 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical_de
                                         .get_instance_proc_addr = gipa };
     known.get_device_proc_addr = (PFN_vkGetDeviceProcAddr) gipa(instance, "vkGetDeviceProcAddr");
 
-    VkResult result = create_enriched(create, physical_device, info, allocator, device,
-                                      advertised(physical_device, instance, gipa), &known.enabled);
+    struct additions additions = { .available = advertised(physical_device, instance, gipa),
+                                   .family    = spare_transfer_family(physical_device, instance, gipa, info) };
+    VkResult result = create_enriched(create, physical_device, info, allocator, device, &additions);
     if (result != VK_SUCCESS || !known.get_device_proc_addr) {
         return result;
     }
     known.device = *device;
-    known.enabled |= enabled_features(info);
+    known.enabled = additions.enabled | enabled_features(info);
 
     struct vkcomm_device_calls calls = { 0 };
 #define RESOLVE(member, command) calls.member = (PFN_##command) known.get_device_proc_addr(*device, #command)
@@ -163,7 +209,12 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical_de
     RESOLVE(device_wait_idle, vkDeviceWaitIdle);
 #undef RESOLVE
     calls.queue_submit2_khr = (PFN_vkQueueSubmit2) known.get_device_proc_addr(*device, "vkQueueSubmit2KHR");
-    vkcomm_registry_add_device(&known, &calls);
+    struct vkcomm_device *entry = vkcomm_registry_add_device(&known, &calls);
+    if (entry && additions.family >= 0) {
+        VkQueue queue = VK_NULL_HANDLE;
+        calls.get_device_queue(*device, (uint32_t) additions.family, 0, &queue);
+        vkcomm_registry_add_queue(entry, queue, (uint32_t) additions.family);
+    }
     return result;
 }
 

@@ -1,7 +1,7 @@
 // Package semaphores orders ranks that live on different devices.
 //
-// Every rank's compute queue signals one timeline semaphore, its progress. A
-// rank that reads what a peer wrote waits for the peer's progress, on a
+// Every queue of a rank signals one timeline semaphore, its progress. A rank
+// that reads what a peer wrote waits for the progress of the peer's queue, on a
 // semaphore of its own device that follows the peer's. How it follows is an
 // [Ordering]:
 //
@@ -40,9 +40,9 @@ type Backend interface {
 	// an exportable timeline of device from.
 	ShareTimeline(from int, timeline Handle, to int) (Handle, error)
 	Destroy(rank int, timeline Handle)
-	// StartProxy starts the thread that carries a rank's timeline to mirrors.
-	// StopProxies ends all of them.
-	StartProxy(rank int, timeline Handle, mirrors []Mirror) error
+	// StartProxy starts the thread that carries the timeline of a rank's queue
+	// to mirrors. StopProxies ends all of them.
+	StartProxy(rank, queue int, timeline Handle, mirrors []Mirror) error
 	StopProxies()
 }
 
@@ -50,8 +50,8 @@ type Backend interface {
 type Ordering struct {
 	kind     Kind
 	backend  Backend
-	progress []Handle
-	view     [][]Handle // [rank][peer]: the peer's progress as seen by rank
+	progress [][]Handle   // [rank][queue]
+	view     [][][]Handle // [rank][peer][queue]: the peer's progress as seen by rank
 }
 
 // Kind of ordering, spelled as in the environment and in the log.
@@ -65,85 +65,63 @@ const (
 // Kind returns which ordering this is.
 func (o *Ordering) Kind() Kind { return o.kind }
 
-// Progress is the timeline that rank's compute queue signals.
-func (o *Ordering) Progress(rank int) Handle { return o.progress[rank] }
+// Progress is the timeline that a queue of rank signals.
+func (o *Ordering) Progress(rank, queue int) Handle { return o.progress[rank][queue] }
 
-// View is the semaphore on which rank waits for peer's progress.
-func (o *Ordering) View(rank, peer int) Handle { return o.view[rank][peer] }
+// View is the semaphore on which rank waits for the progress of peer's queue.
+func (o *Ordering) View(rank, peer, queue int) Handle { return o.view[rank][peer][queue] }
 
-// New makes the semaphores of an ordering over world ranks. On an error
-// nothing is left behind.
-func New(kind Kind, world int, backend Backend) (*Ordering, error) {
-	o := &Ordering{kind: kind, backend: backend, progress: make([]Handle, world), view: make([][]Handle, world)}
-	for r := range o.view {
-		o.view[r] = make([]Handle, world)
+// New makes the semaphores of an ordering over len(queues) ranks, where rank r
+// has queues[r] queues. On an error nothing is left behind.
+func New(kind Kind, queues []int, backend Backend) (*Ordering, error) {
+	if kind != Native && kind != Proxy {
+		return nil, fmt.Errorf("semaphores: unknown ordering %q", kind)
 	}
-	var err error
-	switch kind {
-	case Native:
-		err = o.makeNative()
-	case Proxy:
-		err = o.makeProxy()
-	default:
-		err = fmt.Errorf("semaphores: unknown ordering %q", kind)
+	o := &Ordering{kind: kind, backend: backend, progress: make([][]Handle, len(queues)), view: make([][][]Handle, len(queues))}
+	for r := range queues {
+		o.progress[r] = make([]Handle, queues[r])
+		o.view[r] = make([][]Handle, len(queues))
+		for p := range queues {
+			o.view[r][p] = make([]Handle, queues[p])
+		}
 	}
-	if err != nil {
-		o.Close()
-		return nil, err
+	for r := range queues {
+		for q := range queues[r] {
+			if err := o.add(r, q); err != nil {
+				o.Close()
+				return nil, fmt.Errorf("timeline of rank %d, queue %d: %w", r, q, err)
+			}
+		}
 	}
 	return o, nil
 }
 
-func (o *Ordering) makeProgress(exportable bool) error {
-	for r := range o.progress {
-		h, err := o.backend.NewTimeline(r, exportable)
-		if err != nil {
-			return fmt.Errorf("timeline of rank %d: %w", r, err)
-		}
-		o.progress[r] = h
-	}
-	return nil
-}
-
-func (o *Ordering) makeNative() error {
-	if err := o.makeProgress(true); err != nil {
+// add makes the timeline of one queue and lets every other rank see it.
+func (o *Ordering) add(rank, queue int) error {
+	h, err := o.backend.NewTimeline(rank, o.kind == Native)
+	if err != nil {
 		return err
 	}
+	o.progress[rank][queue] = h
+	var mirrors []Mirror
 	for r := range o.view {
-		for p := range o.view {
-			if p == r {
-				continue
-			}
-			h, err := o.backend.ShareTimeline(p, o.progress[p], r)
-			if err != nil {
-				return fmt.Errorf("timeline of rank %d on the device of rank %d: %w", p, r, err)
-			}
-			o.view[r][p] = h
+		if r == rank {
+			continue
 		}
+		var seen Handle
+		if o.kind == Native {
+			seen, err = o.backend.ShareTimeline(rank, h, r)
+		} else {
+			seen, err = o.backend.NewTimeline(r, false)
+		}
+		if err != nil {
+			return fmt.Errorf("on the device of rank %d: %w", r, err)
+		}
+		o.view[r][rank][queue] = seen
+		mirrors = append(mirrors, Mirror{Peer: r, Handle: seen})
 	}
-	return nil
-}
-
-func (o *Ordering) makeProxy() error {
-	if err := o.makeProgress(false); err != nil {
-		return err
-	}
-	for p := range o.progress {
-		var mirrors []Mirror
-		for r := range o.view {
-			if r == p {
-				continue
-			}
-			h, err := o.backend.NewTimeline(r, false)
-			if err != nil {
-				return fmt.Errorf("mirror of rank %d on the device of rank %d: %w", p, r, err)
-			}
-			o.view[r][p] = h
-			mirrors = append(mirrors, Mirror{Peer: r, Handle: h})
-		}
-		if err := o.backend.StartProxy(p, o.progress[p], mirrors); err != nil {
-			return fmt.Errorf("proxy of rank %d: %w", p, err)
-		}
+	if o.kind == Proxy {
+		return o.backend.StartProxy(rank, queue, h, mirrors)
 	}
 	return nil
 }
@@ -152,15 +130,18 @@ func (o *Ordering) makeProxy() error {
 // signal one of them any more.
 func (o *Ordering) Close() {
 	o.backend.StopProxies() // before the semaphores that they use
-	for r := range o.view {
-		for _, h := range o.view[r] {
+	destroy := func(rank int, handles []Handle) {
+		for _, h := range handles {
 			if h != 0 {
-				o.backend.Destroy(r, h)
+				o.backend.Destroy(rank, h)
 			}
 		}
-		if o.progress[r] != 0 {
-			o.backend.Destroy(r, o.progress[r])
+	}
+	for r := range o.view {
+		for _, seen := range o.view[r] {
+			destroy(r, seen)
 		}
+		destroy(r, o.progress[r])
 	}
 	o.progress, o.view = nil, nil
 }

@@ -13,14 +13,14 @@ import (
 type ledger struct {
 	next    Handle
 	live    map[Handle]int // handle -> rank
-	proxies map[int][]Mirror
+	proxies map[[2]int][]Mirror
 	shared  map[Handle]Handle // view -> progress
 	calls   int
 	failAt  int
 }
 
 func newLedger(failAt int) *ledger {
-	return &ledger{live: map[Handle]int{}, proxies: map[int][]Mirror{}, shared: map[Handle]Handle{}, failAt: failAt}
+	return &ledger{live: map[Handle]int{}, proxies: map[[2]int][]Mirror{}, shared: map[Handle]Handle{}, failAt: failAt}
 }
 
 var errInjected = errors.New("injected")
@@ -63,48 +63,60 @@ func (l *ledger) Destroy(rank int, timeline Handle) {
 	delete(l.live, timeline)
 }
 
-func (l *ledger) StartProxy(rank int, timeline Handle, mirrors []Mirror) error {
+func (l *ledger) StartProxy(rank, queue int, timeline Handle, mirrors []Mirror) error {
 	if err := l.call(); err != nil {
 		return err
 	}
-	l.proxies[rank] = mirrors
+	l.proxies[[2]int{rank, queue}] = mirrors
 	return nil
 }
 
 func (l *ledger) StopProxies() { clear(l.proxies) }
 
-func TestEveryPairHasAView(t *testing.T) {
+// queuesOf gives every other rank a second queue.
+func queuesOf(world int) []int {
+	queues := make([]int, world)
+	for r := range queues {
+		queues[r] = 1 + r%2
+	}
+	return queues
+}
+
+func TestEveryRankSeesEveryQueue(t *testing.T) {
 	for _, kind := range []Kind{Native, Proxy} {
 		for world := 2; world <= 6; world++ {
 			l := newLedger(0)
-			o, err := New(kind, world, l)
+			o, err := New(kind, queuesOf(world), l)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for r := range world {
-				for p := range world {
-					v := o.View(r, p)
-					if (v != 0) != (r != p) {
-						t.Fatalf("%s n=%d: view of %d on %d is %d", kind, world, p, r, v)
-					}
-					if r == p {
-						continue
-					}
-					if l.live[v] != r {
-						t.Errorf("%s n=%d: view of %d for %d lives on rank %d", kind, world, p, r, l.live[v])
-					}
-					if kind == Native && l.shared[v] != o.Progress(p) {
-						t.Errorf("native n=%d: view of %d for %d shares %d", world, p, r, l.shared[v])
-					}
-					if kind == Proxy && !carries(l.proxies[p], r, v) {
-						t.Errorf("proxy n=%d: nobody carries %d to %d", world, p, r)
-					}
+			for p, n := range queuesOf(world) {
+				for q := range n {
+					checkViews(t, l, o, world, p, q)
 				}
 			}
 			o.Close()
 			if len(l.live) != 0 || len(l.proxies) != 0 {
 				t.Errorf("%s n=%d: left behind: %v %v", kind, world, l.live, l.proxies)
 			}
+		}
+	}
+}
+
+func checkViews(t *testing.T, l *ledger, o *Ordering, world, peer, queue int) {
+	t.Helper()
+	for r := range world {
+		v := o.View(r, peer, queue)
+		switch {
+		case r == peer && v == 0:
+		case r == peer:
+			t.Errorf("%s n=%d: rank %d has a view of itself", o.Kind(), world, r)
+		case l.live[v] != r || v == 0:
+			t.Errorf("%s n=%d: view of %d/%d for %d lives on rank %d", o.Kind(), world, peer, queue, r, l.live[v])
+		case o.Kind() == Native && l.shared[v] != o.Progress(peer, queue):
+			t.Errorf("native n=%d: view of %d/%d for %d shares %d", world, peer, queue, r, l.shared[v])
+		case o.Kind() == Proxy && !carries(l.proxies[[2]int{peer, queue}], r, v):
+			t.Errorf("proxy n=%d: nobody carries %d/%d to %d", world, peer, queue, r)
 		}
 	}
 }
@@ -121,14 +133,14 @@ func carries(mirrors []Mirror, peer int, h Handle) bool {
 func TestFailureAtAnyCallLeavesNothing(t *testing.T) {
 	for _, kind := range []Kind{Native, Proxy} {
 		l := newLedger(0)
-		o, err := New(kind, 4, l)
+		o, err := New(kind, queuesOf(4), l)
 		if err != nil {
 			t.Fatal(err)
 		}
 		o.Close()
 		for k := 1; k <= l.calls; k++ {
 			f := newLedger(k)
-			if _, err := New(kind, 4, f); !errors.Is(err, errInjected) {
+			if _, err := New(kind, queuesOf(4), f); !errors.Is(err, errInjected) {
 				t.Errorf("%s: call %d failed, New says %v", kind, k, err)
 			}
 			if len(f.live) != 0 || len(f.proxies) != 0 {

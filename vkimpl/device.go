@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	vk "github.com/goki/vulkan"
+
+	"ggmlvkcomm/allreduce"
 )
 
 // Adopted names a device of ggml's, and what was enabled when it was created.
@@ -17,6 +19,8 @@ import (
 type Adopted struct {
 	Instance, PhysicalDevice, Device, Queue uintptr
 	QueueFamily                             uint32
+	TransferQueue                           uintptr // 0: none
+	TransferFamily                          uint32
 	GetInstanceProcAddr, GetDeviceProcAddr  uintptr // the real ones
 	Timeline, DynamicIndexing               bool    // features
 	ExternalMemoryHost, ExternalSemaphoreFD bool    // extensions
@@ -39,13 +43,13 @@ type Device struct {
 
 	setLayout      vk.DescriptorSetLayout
 	pipelineLayout vk.PipelineLayout
-	modules        map[shader]vk.ShaderModule
+	modules        map[string]vk.ShaderModule
 	pipelines      map[kernel]vk.Pipeline
-	commandPool    vk.CommandPool
+	commandPools   [C.VKCOMM_QUEUES]vk.CommandPool
 	setBuffers     uint32 // storage buffers in one set
 	setPools       []vk.DescriptorPool
 	freeSets       []vk.DescriptorSet
-	freeCommands   []vk.CommandBuffer
+	freeCommands   [C.VKCOMM_QUEUES][]vk.CommandBuffer
 	deviceBytes    uint64 // memory allocated on it, imports not counted
 }
 
@@ -88,7 +92,7 @@ func bindInstance(a *Adopted) error {
 func (d *Device) adopt(rank int, a Adopted, slot *C.struct_vkcomm_vk) error {
 	d.rank, d.adopted, d.vk = rank, a, slot
 	d.handle, d.physical = as[vk.Device](a.Device), as[vk.PhysicalDevice](a.PhysicalDevice)
-	d.modules, d.pipelines = map[shader]vk.ShaderModule{}, map[kernel]vk.Pipeline{}
+	d.modules, d.pipelines = map[string]vk.ShaderModule{}, map[kernel]vk.Pipeline{}
 	if !a.Timeline {
 		return unsupported(rank, "has no timeline semaphores")
 	}
@@ -100,7 +104,8 @@ func (d *Device) adopt(rank int, a Adopted, slot *C.struct_vkcomm_vk) error {
 	}
 	slot.physical_device = as[C.VkPhysicalDevice](a.PhysicalDevice)
 	slot.device = as[C.VkDevice](a.Device)
-	slot.queue[0] = as[C.VkQueue](a.Queue)
+	slot.queue[allreduce.Compute] = as[C.VkQueue](a.Queue)
+	slot.queue[allreduce.Transfer] = as[C.VkQueue](a.TransferQueue)
 	if missing := C.vkcomm_vk_load(slot, as[C.PFN_vkGetDeviceProcAddr](a.GetDeviceProcAddr)); missing != nil {
 		return unsupported(rank, "has no %s", C.GoString(missing))
 	}
@@ -136,6 +141,14 @@ func (d *Device) query() error {
 	return nil
 }
 
+// queues is how many queues the device takes part with.
+func (d *Device) queues() int {
+	if d.adopted.TransferQueue != 0 {
+		return 2
+	}
+	return 1
+}
+
 // close destroys what was made on the device. Nothing of it may be in use.
 func (d *Device) close() {
 	for _, p := range d.pipelines {
@@ -147,8 +160,10 @@ func (d *Device) close() {
 	for _, p := range d.setPools {
 		vk.DestroyDescriptorPool(d.handle, p, nil)
 	}
-	if d.commandPool != vk.NullCommandPool {
-		vk.DestroyCommandPool(d.handle, d.commandPool, nil)
+	for _, p := range d.commandPools {
+		if p != vk.NullCommandPool {
+			vk.DestroyCommandPool(d.handle, p, nil)
+		}
 	}
 	if d.pipelineLayout != vk.NullPipelineLayout {
 		vk.DestroyPipelineLayout(d.handle, d.pipelineLayout, nil)

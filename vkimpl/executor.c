@@ -20,7 +20,7 @@ struct relocation {
 /* Neighbouring batches on one queue: one vkQueueSubmit. */
 struct group {
     uint32_t rank, queue, first, count;
-    int64_t  reached; /* compute timeline value after it, 0: none */
+    int64_t  reached; /* timeline value after it, 0: none */
 };
 
 struct vkcomm_program {
@@ -130,6 +130,9 @@ void vkcomm_program_advance(struct vkcomm_program *p, uint32_t rank, uint32_t qu
     p->advance[rank][queue] = values;
 }
 
+/* Further than any reduction in flight will signal. */
+#define BEYOND (1u << 20)
+
 /* Lets every queue go that waits for a signal which will not come. The values
  * overtake what is pending; that is against the rules of vkSignalSemaphore, and
  * nothing comes after it but the end of the process. */
@@ -137,19 +140,21 @@ static void release_all(struct vkcomm_executor *x) {
     for (uint32_t r = 0; r < x->world; r++) {
         for (uint32_t q = 0; q < VKCOMM_QUEUES; q++) {
             if (x->timeline[r][q]) {
-                vkcomm_vk_signal(&x->ranks[r], x->timeline[r][q], x->base[r][q] + (1u << 20));
+                vkcomm_vk_signal(&x->ranks[r], x->timeline[r][q], x->base[r][q] + BEYOND);
             }
-        }
-        if (x->proxy[r]) {
-            vkcomm_proxy_expect(x->proxy[r], x->base[r][0] + (1u << 20));
+            if (x->proxy[r][q]) {
+                vkcomm_proxy_expect(x->proxy[r][q], x->base[r][q] + BEYOND);
+            }
         }
     }
 }
 
 void vkcomm_executor_release(struct vkcomm_executor *x, const VkSemaphore *views) {
-    for (uint32_t i = 0; i < x->world * x->world; i++) {
-        if (views[i]) {
-            vkcomm_vk_signal(&x->ranks[i / x->world], views[i], x->base[i % x->world][0] + (1u << 20));
+    for (uint32_t rank = 0; rank < x->world; rank++) {
+        for (uint32_t i = 0; i < x->world * VKCOMM_QUEUES; i++, views++) {
+            if (*views) {
+                vkcomm_vk_signal(&x->ranks[rank], *views, x->base[i / VKCOMM_QUEUES][i % VKCOMM_QUEUES] + BEYOND);
+            }
         }
     }
     release_all(x);
@@ -185,8 +190,8 @@ VkResult vkcomm_executor_submit(struct vkcomm_executor *x, struct vkcomm_program
         if (result != VK_SUCCESS) {
             vkcomm_executor_fatal(x, "vkQueueSubmit", result);
         }
-        if (g->reached && g->queue == 0 && x->proxy[g->rank]) {
-            vkcomm_proxy_expect(x->proxy[g->rank], x->base[g->rank][0] + (uint64_t) g->reached);
+        if (g->reached && x->proxy[g->rank][g->queue]) {
+            vkcomm_proxy_expect(x->proxy[g->rank][g->queue], x->base[g->rank][g->queue] + (uint64_t) g->reached);
         }
     }
     for (uint32_t r = 0; r < x->world; r++) {

@@ -30,7 +30,7 @@ struct vkcomm_executor {
     struct vkcomm_vk     ranks[VKCOMM_MAX_WORLD];
     VkSemaphore          timeline[VKCOMM_MAX_WORLD][VKCOMM_QUEUES];
     uint64_t             base[VKCOMM_MAX_WORLD][VKCOMM_QUEUES];
-    struct vkcomm_proxy *proxy[VKCOMM_MAX_WORLD]; /* of the compute timeline; NULL: native */
+    struct vkcomm_proxy *proxy[VKCOMM_MAX_WORLD][VKCOMM_QUEUES]; /* NULL: native */
     vkcomm_submit_fn     submit;
     vkcomm_log_fn        log;
     struct vkcomm_drain  drains[VKCOMM_MAX_WORLD];
@@ -63,7 +63,8 @@ void vkcomm_program_advance(struct vkcomm_program *program, uint32_t rank, uint3
  * does on a lost device. */
 VkResult vkcomm_executor_submit(struct vkcomm_executor *executor, struct vkcomm_program *program);
 
-/* Waits until everything submitted to a rank's compute queue is complete. */
+/* Waits until everything submitted to a rank's compute queue is complete, and
+ * with it the rank's part of every reduction: a schedule ends there. */
 VkResult vkcomm_executor_drain(struct vkcomm_executor *executor, uint32_t rank, uint64_t timeout_ns);
 
 /* The same without a limit, for a host that synchronises the rank: a queue that
@@ -71,8 +72,8 @@ VkResult vkcomm_executor_drain(struct vkcomm_executor *executor, uint32_t rank, 
 void vkcomm_executor_drain_callback(void *drain);
 
 /* Lets every queue go that waits for this communicator, whatever it waits for.
- * views: all semaphores that ranks wait on, [rank][peer]. For a communicator
- * that turned out not to work and is not used again. */
+ * views: all semaphores that ranks wait on, [rank][peer][queue]. For a
+ * communicator that turned out not to work and is not used again. */
 void vkcomm_executor_release(struct vkcomm_executor *executor, const VkSemaphore *views);
 
 /* Logs an ERROR line and aborts, with every timeline that will no longer be

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	vk "github.com/goki/vulkan"
+
+	"ggmlvkcomm/allreduce"
 )
 
 // HostBuffer makes a host-visible buffer of so many floats on rank's device and
@@ -25,11 +27,12 @@ func (r *Ranks) HostBuffer(rank int, floats int64) (*Buffer, Binding, error) {
 // before is complete, and waits for it. Slow: it is for verification.
 func (r *Ranks) Read(rank int, from Binding, to *Buffer, floats int64, timeout time.Duration) error {
 	d := r.Devices[rank]
-	commands, err := d.takeCommands()
+	commands, err := d.takeCommands(allreduce.Compute)
 	if err != nil {
 		return err
 	}
-	defer func() { d.freeCommands = append(d.freeCommands, commands) }()
+	free := &d.freeCommands[allreduce.Compute]
+	defer func() { *free = append(*free, commands) }()
 	step := C.struct_vkcomm_step{copy_src: as[C.VkBuffer](from.Buffer), copy_dst: as[C.VkBuffer](raw(to.handle)),
 		copy: C.VkBufferCopy{srcOffset: C.VkDeviceSize(from.Offset), size: C.VkDeviceSize(4 * floats)}}
 	result := C.vkcomm_record(d.vk, as[C.VkCommandBuffer](raw(commands)), nil, 1, &step)

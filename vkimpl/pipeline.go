@@ -1,48 +1,36 @@
 package vkimpl
 
 import (
-	_ "embed"
+	"embed"
 	"encoding/binary"
 	"unsafe"
 
 	vk "github.com/goki/vulkan"
 )
 
-//go:embed shaders/pack_f32.spv
-var packF32 []byte
+//go:embed shaders/*.spv
+var spirv embed.FS
 
-//go:embed shaders/reduce_f32.spv
-var reduceF32 []byte
-
-// shader is a SPIR-V module.
-type shader uint8
-
-const (
-	shaderPackF32 shader = iota
-	shaderReduceF32
-)
-
-var shaderCode = map[shader]*[]byte{shaderPackF32: &packF32, shaderReduceF32: &reduceF32}
-
-// kernel is a pipeline: a shader and its specialization constants, which have
-// the names and the order of reduce_*.comp.
+// kernel is a pipeline: a shader, named as its file, and its specialization
+// constants, in the order of reduce_*.comp.
 type kernel struct {
-	shader                       shader
+	shader                       string
 	sources, own, peers, publish uint32
 }
 
-// workgroup is local_size_x of every kernel: one element per invocation.
-const workgroup = 256
+// elementsPerGroup is what one workgroup of every kernel covers.
+const elementsPerGroup = 256
 
 // maxDispatch bounds the elements of one step: maxComputeWorkGroupCount is at
 // least 65535.
-const maxDispatch = 65535 * workgroup
+const maxDispatch = 65535 * elementsPerGroup
 
 func (d *Device) makeLayouts(world int) error {
-	// The tensor, the other ranks' staging, this rank's staging.
-	counts := []uint32{1, uint32(world - 1), 1}
-	d.setBuffers = uint32(world + 1)
-	if need := world + 1; d.limits.maxStorageBuffers < need {
+	// The tensor, what is summed beside it (every rank's operand, when its own
+	// lies in scratch), where the sum is published.
+	counts := []uint32{1, uint32(world), 1}
+	d.setBuffers = uint32(world + 2)
+	if need := world + 2; d.limits.maxStorageBuffers < need {
 		return unsupported(d.rank, "binds %d storage buffers to a kernel, %d ranks need %d", d.limits.maxStorageBuffers, world, need)
 	}
 	var bindings []vk.DescriptorSetLayoutBinding
@@ -71,11 +59,14 @@ func (d *Device) makeLayouts(world int) error {
 	return err
 }
 
-func (d *Device) module(s shader) (vk.ShaderModule, error) {
-	if m, ok := d.modules[s]; ok {
+func (d *Device) module(name string) (vk.ShaderModule, error) {
+	if m, ok := d.modules[name]; ok {
 		return m, nil
 	}
-	code := *shaderCode[s]
+	code, err := spirv.ReadFile("shaders/" + name + ".spv")
+	if err != nil {
+		return vk.NullShaderModule, err
+	}
 	words := make([]uint32, len(code)/4)
 	for i := range words {
 		words[i] = binary.LittleEndian.Uint32(code[4*i:])
@@ -86,7 +77,7 @@ func (d *Device) module(s shader) (vk.ShaderModule, error) {
 	if err := check("vkCreateShaderModule", d.rank, vk.CreateShaderModule(d.handle, &info, nil, &m)); err != nil {
 		return m, err
 	}
-	d.modules[s] = m
+	d.modules[name] = m
 	return m, nil
 }
 
@@ -101,7 +92,7 @@ func (d *Device) pipeline(k kernel) (vk.Pipeline, error) {
 	}
 	constants := [4]uint32{k.sources, k.own, k.peers, k.publish}
 	special := vk.SpecializationInfo{DataSize: uint64(unsafe.Sizeof(constants)), PData: unsafe.Pointer(&constants)}
-	if k.shader != shaderPackF32 {
+	if k.sources > 0 {
 		for i := range constants {
 			special.PMapEntries = append(special.PMapEntries, vk.SpecializationMapEntry{ConstantID: uint32(i), Offset: uint32(4 * i), Size: 4})
 		}

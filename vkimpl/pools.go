@@ -1,37 +1,48 @@
 package vkimpl
 
-import vk "github.com/goki/vulkan"
+import (
+	vk "github.com/goki/vulkan"
+
+	"ggmlvkcomm/allreduce"
+)
 
 // setsPerPool is how many descriptor sets are made at once. Sets of all
 // programs have one layout, so that a set given back fits whoever comes next.
 const setsPerPool = 64
 
-func (d *Device) makeCommandPool() error {
-	info := vk.CommandPoolCreateInfo{SType: vk.StructureTypeCommandPoolCreateInfo, QueueFamilyIndex: d.adopted.QueueFamily,
-		Flags: vk.CommandPoolCreateFlags(vk.CommandPoolCreateResetCommandBufferBit)}
-	defer info.Free()
-	var pool vk.CommandPool
-	err := check("vkCreateCommandPool", d.rank, vk.CreateCommandPool(d.handle, &info, nil, &pool))
-	d.commandPool = pool
-	return err
+func (d *Device) makeCommandPools() error {
+	families := [...]uint32{d.adopted.QueueFamily, d.adopted.TransferFamily}
+	for queue := range d.queues() {
+		info := vk.CommandPoolCreateInfo{SType: vk.StructureTypeCommandPoolCreateInfo, QueueFamilyIndex: families[queue],
+			Flags: vk.CommandPoolCreateFlags(vk.CommandPoolCreateResetCommandBufferBit)}
+		var pool vk.CommandPool
+		err := check("vkCreateCommandPool", d.rank, vk.CreateCommandPool(d.handle, &info, nil, &pool))
+		info.Free()
+		if err != nil {
+			return err
+		}
+		d.commandPools[queue] = pool
+	}
+	return nil
 }
 
-// takeCommands returns a command buffer that is not in use.
-func (d *Device) takeCommands() (vk.CommandBuffer, error) {
-	if len(d.freeCommands) == 0 {
+// takeCommands returns a command buffer for a queue that is not in use.
+func (d *Device) takeCommands(queue allreduce.Queue) (vk.CommandBuffer, error) {
+	free := &d.freeCommands[queue]
+	if len(*free) == 0 {
 		const n = 16
-		info := vk.CommandBufferAllocateInfo{SType: vk.StructureTypeCommandBufferAllocateInfo, CommandPool: d.commandPool,
+		info := vk.CommandBufferAllocateInfo{SType: vk.StructureTypeCommandBufferAllocateInfo, CommandPool: d.commandPools[queue],
 			Level: vk.CommandBufferLevelPrimary, CommandBufferCount: n}
 		defer info.Free()
 		made := make([]vk.CommandBuffer, n)
 		if err := check("vkAllocateCommandBuffers", d.rank, vk.AllocateCommandBuffers(d.handle, &info, made)); err != nil {
 			return nil, err
 		}
-		d.freeCommands = made
+		*free = made
 	}
-	last := len(d.freeCommands) - 1
-	c := d.freeCommands[last]
-	d.freeCommands = d.freeCommands[:last]
+	last := len(*free) - 1
+	c := (*free)[last]
+	*free = (*free)[:last]
 	return c, nil
 }
 

@@ -29,8 +29,8 @@ type Program struct {
 
 	ranks    *Ranks
 	c        *C.struct_vkcomm_program
-	commands [][]vk.CommandBuffer // by rank, to give back
-	sets     [][]vk.DescriptorSet
+	commands [][C.VKCOMM_QUEUES][]vk.CommandBuffer // by rank and queue, to give back
+	sets     [][]vk.DescriptorSet                  // by rank
 }
 
 // Program records a schedule. The tensors must stay where they are for as long
@@ -40,7 +40,7 @@ func (r *Ranks) Program(s *allreduce.Schedule, bindings []Binding) (*Program, er
 	for i := range s.Batches {
 		waits += len(s.Batches[i].Waits)
 	}
-	p := &Program{Schedule: s, ranks: r, commands: make([][]vk.CommandBuffer, s.World), sets: make([][]vk.DescriptorSet, s.World)}
+	p := &Program{Schedule: s, ranks: r, commands: make([][C.VKCOMM_QUEUES][]vk.CommandBuffer, s.World), sets: make([][]vk.DescriptorSet, s.World)}
 	if p.c = C.vkcomm_program_new(C.uint32_t(len(s.Batches)), C.uint32_t(waits)); p.c == nil {
 		return nil, fmt.Errorf("out of memory for %d batches", len(s.Batches))
 	}
@@ -72,7 +72,9 @@ func (r *Ranks) Submit(p *Program) error {
 // not be pending.
 func (p *Program) Close() {
 	for rank, d := range p.ranks.Devices {
-		d.freeCommands = append(d.freeCommands, p.commands[rank]...)
+		for queue, commands := range p.commands[rank] {
+			d.freeCommands[queue] = append(d.freeCommands[queue], commands...)
+		}
 		d.freeSets = append(d.freeSets, p.sets[rank]...)
 	}
 	C.vkcomm_program_free(p.c)
@@ -108,19 +110,22 @@ func (r *Ranks) seen(rank int, point allreduce.Point) C.VkSemaphore {
 	if point.Rank == rank {
 		return r.c.timeline[rank][point.Queue]
 	}
-	return as[C.VkSemaphore](uintptr(r.ordering.View(rank, point.Rank)))
+	return as[C.VkSemaphore](uintptr(r.ordering.View(rank, point.Rank, int(point.Queue))))
 }
 
 func (p *Program) record(b *allreduce.Batch, tensor Binding) (vk.CommandBuffer, error) {
 	d := p.ranks.Devices[b.Rank]
-	commands, err := d.takeCommands()
+	commands, err := d.takeCommands(b.Queue)
 	if err != nil {
 		return nil, err
 	}
-	p.commands[b.Rank] = append(p.commands[b.Rank], commands)
+	p.commands[b.Rank][b.Queue] = append(p.commands[b.Rank][b.Queue], commands)
 	steps := make([]C.struct_vkcomm_step, len(b.Steps))
 	for i := range b.Steps {
-		if err := p.step(&steps[i], b.Rank, &b.Steps[i], tensor); err != nil {
+		s := &b.Steps[i]
+		if s.Op == allreduce.Copy || b.Queue == allreduce.Transfer {
+			steps[i] = p.copyStep(b.Rank, s, tensor)
+		} else if steps[i], err = p.dispatchStep(b.Rank, s, tensor); err != nil {
 			return nil, err
 		}
 	}
@@ -129,80 +134,106 @@ func (p *Program) record(b *allreduce.Batch, tensor Binding) (vk.CommandBuffer, 
 	return commands, check("recording a command buffer", b.Rank, vk.Result(result))
 }
 
-// step translates one step of a schedule into a dispatch.
-func (p *Program) step(out *C.struct_vkcomm_step, rank int, s *allreduce.Step, tensor Binding) error {
-	d, wire := p.ranks.Devices[rank], p.Schedule.Wire
-	k, sources := kernelOf(rank, s)
+// place is where a region lies as seen from a rank's device.
+type place struct {
+	buffer uintptr
+	offset uint64 // bytes
+}
+
+// find locates a region for rank. A Zero region gets the start of that rank's
+// staging: it is not read, but a descriptor must be valid.
+func (r *Ranks) find(rank int, region allreduce.Region, tensor Binding) place {
+	switch region.Space {
+	case allreduce.Tensor:
+		return place{tensor.Buffer, tensor.Offset + 4*uint64(region.Offset)}
+	case allreduce.Scratch:
+		return place{raw(r.scratch[rank].handle), uint64(region.Offset)}
+	case allreduce.Zero:
+		return place{raw(r.staging[rank][region.Rank].handle), 0}
+	default:
+		return place{raw(r.staging[rank][region.Rank].handle), uint64(region.Offset)}
+	}
+}
+
+func (at place) info(bytes int64) C.VkDescriptorBufferInfo {
+	return C.VkDescriptorBufferInfo{buffer: as[C.VkBuffer](at.buffer), offset: C.VkDeviceSize(at.offset), _range: C.VkDeviceSize(bytes)}
+}
+
+// copyStep translates a step that moves bytes as they are: Copy, and with an
+// F32 wire Pack and Unpack on a transfer queue.
+func (p *Program) copyStep(rank int, s *allreduce.Step, tensor Binding) C.struct_vkcomm_step {
+	from, to := p.ranks.find(rank, s.Srcs[0], tensor), p.ranks.find(rank, s.Dst, tensor)
+	return C.struct_vkcomm_step{
+		copy_src: as[C.VkBuffer](from.buffer), copy_dst: as[C.VkBuffer](to.buffer),
+		copy: C.VkBufferCopy{srcOffset: C.VkDeviceSize(from.offset), dstOffset: C.VkDeviceSize(to.offset),
+			size: C.VkDeviceSize(p.Schedule.Wire.Bytes(s.Count))}}
+}
+
+// dispatchStep translates a step into a kernel with its descriptors.
+func (p *Program) dispatchStep(rank int, s *allreduce.Step, tensor Binding) (C.struct_vkcomm_step, error) {
+	d, bytes := p.ranks.Devices[rank], p.Schedule.Wire.Bytes(s.Count)
+	k := kernelOf(rank, s, p.Schedule.Wire)
 	pipeline, err := d.pipeline(k)
 	if err != nil {
-		return err
+		return C.struct_vkcomm_step{}, err
 	}
 	set, err := d.takeSet()
 	if err != nil {
-		return err
+		return C.struct_vkcomm_step{}, err
 	}
 	p.sets[rank] = append(p.sets[rank], set)
 
+	operand, destination := s.Dst, allreduce.Region{Space: allreduce.Staging, Rank: rank}
 	var zero uint32
 	var peers []C.VkDescriptorBufferInfo
-	for i, region := range sources {
-		if region.Space == allreduce.Zero {
-			zero |= 1 << i
+	if s.Op == allreduce.Pack {
+		operand, destination = s.Srcs[0], s.Dst
+	} else {
+		for i, region := range s.Srcs {
+			if region.Space == allreduce.Zero {
+				zero |= 1 << i
+			}
+			if uint32(i) != k.own {
+				peers = append(peers, p.ranks.find(rank, region, tensor).info(bytes))
+			}
 		}
-		if uint32(i) != k.own {
-			peers = append(peers, p.ranks.stagingInfo(rank, region, wire.Bytes(s.Count)))
+		if s.Publish != nil {
+			destination = *s.Publish
 		}
 	}
-	// A kernel that publishes nothing has the binding all the same.
-	destination := p.ranks.stagingInfo(rank, allreduce.Region{Space: allreduce.Staging, Rank: rank}, allreduce.OffsetAlign)
-	tensorRegion := s.Dst
-	switch {
-	case s.Op == allreduce.Pack:
-		destination, tensorRegion = p.ranks.stagingInfo(rank, s.Dst, wire.Bytes(s.Count)), s.Srcs[0]
-	case s.Publish != nil:
-		destination = p.ranks.stagingInfo(rank, *s.Publish, wire.Bytes(s.Count))
+	if len(peers) == 0 { // valid all the same
+		peers = append(peers, p.ranks.find(rank, allreduce.Region{Space: allreduce.Zero, Rank: rank}, tensor).info(allreduce.OffsetAlign))
 	}
-	offset := tensor.Offset + 4*uint64(tensorRegion.Offset)
-	start := offset / d.limits.offsetAlignment * d.limits.offsetAlignment
-	bound := C.VkDescriptorBufferInfo{buffer: as[C.VkBuffer](tensor.Buffer), offset: C.VkDeviceSize(start),
-		_range: C.VkDeviceSize(offset - start + 4*uint64(s.Count))}
-	C.vkcomm_write_set(d.vk, as[C.VkDescriptorSet](raw(set)), &bound, C.uint32_t(len(peers)), unsafe.SliceData(peers), &destination)
+	to := p.ranks.find(rank, destination, tensor).info(max(bytes, allreduce.OffsetAlign))
+	at := p.ranks.find(rank, operand, tensor)
+	phase := at.offset % d.limits.offsetAlignment
+	at.offset -= phase
+	bound := at.info(int64(phase) + 4*s.Count)
+	C.vkcomm_write_set(d.vk, as[C.VkDescriptorSet](raw(set)), &bound, C.uint32_t(len(peers)), unsafe.SliceData(peers), &to)
 
-	*out = C.struct_vkcomm_step{
+	return C.struct_vkcomm_step{
 		pipeline: as[C.VkPipeline](raw(pipeline)), set: as[C.VkDescriptorSet](raw(set)),
-		groups: C.uint32_t((s.Count + workgroup - 1) / workgroup),
-		push: C.struct_vkcomm_push{count: C.uint32_t(s.Count), tensor_offset: C.uint32_t((offset - start) / 4),
+		groups: C.uint32_t((s.Count + elementsPerGroup - 1) / elementsPerGroup),
+		push: C.struct_vkcomm_push{count: C.uint32_t(s.Count), tensor_offset: C.uint32_t(phase / 4),
 			zero_sources: C.uint32_t(zero)},
-	}
-	return nil
+	}, nil
 }
 
-// kernelOf is the kernel that does a step on rank, and what it reads.
-func kernelOf(rank int, s *allreduce.Step) (kernel, []allreduce.Region) {
+// kernelOf is the kernel that does a step on rank.
+func kernelOf(rank int, s *allreduce.Step, wire allreduce.Wire) kernel {
 	if s.Op == allreduce.Pack {
-		return kernel{shader: shaderPackF32}, nil
+		return kernel{shader: "pack_" + wire.String()}
 	}
-	k := kernel{shader: shaderReduceF32, sources: uint32(len(s.Srcs)), own: uint32(len(s.Srcs)), peers: uint32(len(s.Srcs))}
+	n := uint32(len(s.Srcs))
+	k := kernel{shader: "reduce_" + wire.String(), sources: n, own: n, peers: n}
 	for i, region := range s.Srcs {
-		own := region.Space == allreduce.Tensor || region.Space == allreduce.Zero
-		if own && region.Rank == rank {
-			k.own, k.peers = uint32(i), k.peers-1
+		if region.Rank == rank && (region.Space == allreduce.Tensor || region.Space == allreduce.Zero) {
+			k.own, k.peers = uint32(i), n-1
 		}
 	}
+	k.peers = max(k.peers, 1)
 	if s.Publish != nil {
 		k.publish = 1
 	}
-	return k, s.Srcs
-}
-
-// stagingInfo binds a region of some rank's staging on the device of rank. A
-// Zero region is bound to that staging's start: it is not read, but a
-// descriptor must be valid.
-func (r *Ranks) stagingInfo(rank int, region allreduce.Region, bytes int64) C.VkDescriptorBufferInfo {
-	b := r.staging[rank][region.Rank]
-	offset := region.Offset
-	if region.Space == allreduce.Zero {
-		offset = 0
-	}
-	return C.VkDescriptorBufferInfo{buffer: as[C.VkBuffer](raw(b.handle)), offset: C.VkDeviceSize(offset), _range: C.VkDeviceSize(bytes)}
+	return k
 }

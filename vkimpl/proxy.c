@@ -93,7 +93,7 @@ static void *run(void *argument) {
     return NULL;
 }
 
-struct vkcomm_proxy *vkcomm_proxy_start(unsigned rank, const struct vkcomm_vk *vk, VkSemaphore source,
+struct vkcomm_proxy *vkcomm_proxy_start(unsigned rank, unsigned queue, const struct vkcomm_vk *vk, VkSemaphore source,
                                         unsigned peer_count, const struct vkcomm_vk *const *peers,
                                         const VkSemaphore *mirrors, vkcomm_proxy_failed failed, void *context) {
     struct vkcomm_proxy *p = calloc(1, sizeof(*p) + peer_count * sizeof(p->peers[0]));
@@ -116,7 +116,7 @@ struct vkcomm_proxy *vkcomm_proxy_start(unsigned rank, const struct vkcomm_vk *v
         return NULL;
     }
     char name[16]; /* the kernel's limit */
-    snprintf(name, sizeof(name), "vkcomm-proxy%u", rank);
+    snprintf(name, sizeof(name), "vkcomm-proxy%u%s", rank % 16, queue ? "t" : "");
     pthread_setname_np(p->thread, name);
     return p;
 }

@@ -1,6 +1,6 @@
 /*
- * Proxy ordering: carries one rank's progress to its peers where devices cannot
- * share a semaphore. One thread a rank waits on the rank's own timeline and
+ * Proxy ordering: carries the progress of one queue to the peers where devices
+ * cannot share a semaphore. A thread waits on the queue's own timeline and
  * host-signals a mirror of it on every peer's device.
  *
  * The thread sleeps on a condition variable while every submitted value has
@@ -19,10 +19,10 @@ struct vkcomm_proxy;
  * cannot be signalled. Must not return. */
 typedef void (*vkcomm_proxy_failed)(void *context, const char *what, VkResult result);
 
-/* Starts the thread of one rank. peers[i] is a device and mirrors[i] a timeline
+/* Starts the thread of one queue of a rank. peers[i] is a device and mirrors[i] a timeline
  * on it, at value 0 as source is. The structures must outlive the proxy. NULL
  * when no thread or memory is to be had. */
-struct vkcomm_proxy *vkcomm_proxy_start(unsigned rank, const struct vkcomm_vk *vk, VkSemaphore source,
+struct vkcomm_proxy *vkcomm_proxy_start(unsigned rank, unsigned queue, const struct vkcomm_vk *vk, VkSemaphore source,
                                         unsigned peer_count, const struct vkcomm_vk *const *peers,
                                         const VkSemaphore *mirrors, vkcomm_proxy_failed failed, void *context);
 

@@ -24,6 +24,7 @@ type Ranks struct {
 	c        *C.struct_vkcomm_executor // C memory: proxies and the drain callback hold it
 	pages    [][]byte                  // mappings behind the staging
 	staging  [][]*Buffer               // [device rank][owner rank]
+	scratch  []*Buffer                 // by rank, empty where no schedule needs it
 	ordering *semaphores.Ordering
 	live     int // programs that exist
 }
@@ -54,7 +55,7 @@ func Open(adopted []Adopted, callbacks Callbacks) (*Ranks, error) {
 			err = d.makeLayouts(len(adopted))
 		}
 		if err == nil {
-			err = d.makeCommandPool()
+			err = d.makeCommandPools()
 		}
 		if err != nil {
 			r.Close()
@@ -89,6 +90,30 @@ func (r *Ranks) ImportStaging(bytes int64) error {
 	return nil
 }
 
+// AllocateScratch gives every rank device-local memory of the size of its
+// staging: what a transfer queue copies from and to, and where a 16-bit wire
+// leaves a rank's own operand.
+func (r *Ranks) AllocateScratch() error {
+	for i, d := range r.Devices {
+		b, err := d.newBuffer(r.staging[i][i].size, vk.MemoryPropertyFlags(vk.MemoryPropertyDeviceLocalBit))
+		if err != nil {
+			return fmt.Errorf("scratch of rank %d: %w", i, err)
+		}
+		r.scratch = append(r.scratch, b)
+	}
+	return nil
+}
+
+// TransferQueues has bit r set where rank r has a transfer queue of its own.
+func (r *Ranks) TransferQueues() (mask uint64) {
+	for i, d := range r.Devices {
+		if d.adopted.TransferQueue != 0 {
+			mask |= 1 << i
+		}
+	}
+	return mask
+}
+
 // HalfBytes is the size of one half of a rank's staging.
 func (r *Ranks) HalfBytes() int64 {
 	return r.staging[0][0].size / 2 / allreduce.OffsetAlign * allreduce.OffsetAlign
@@ -115,13 +140,19 @@ func (r *Ranks) Order(kind semaphores.Kind) error {
 		r.ordering.Close()
 		r.ordering = nil
 	}
-	o, err := semaphores.New(kind, len(r.Devices), (*backend)(r))
+	queues := make([]int, len(r.Devices))
+	for rank, d := range r.Devices {
+		queues[rank] = d.queues()
+	}
+	o, err := semaphores.New(kind, queues, (*backend)(r))
 	if err != nil {
 		return err
 	}
-	for rank := range r.Devices {
-		r.c.timeline[rank][0] = as[C.VkSemaphore](uintptr(o.Progress(rank)))
-		r.c.base[rank][0] = 0
+	for rank := range queues {
+		for queue := range queues[rank] {
+			r.c.timeline[rank][queue] = as[C.VkSemaphore](uintptr(o.Progress(rank, queue)))
+			r.c.base[rank][queue] = 0
+		}
 	}
 	r.ordering = o
 	return nil
@@ -154,8 +185,12 @@ func (r *Ranks) Release() {
 	(*backend)(r).StopProxies() // a value that they carry now would be a step back
 	var views []C.VkSemaphore
 	for rank := range r.Devices {
-		for peer := range r.Devices {
-			views = append(views, as[C.VkSemaphore](uintptr(r.ordering.View(rank, peer))))
+		for peer, d := range r.Devices {
+			var seen [C.VKCOMM_QUEUES]C.VkSemaphore
+			for queue := range d.queues() {
+				seen[queue] = as[C.VkSemaphore](uintptr(r.ordering.View(rank, peer, queue)))
+			}
+			views = append(views, seen[:]...)
 		}
 	}
 	C.vkcomm_executor_release(r.c, unsafe.SliceData(views))
@@ -177,6 +212,9 @@ func (r *Ranks) Close() {
 		for _, b := range r.staging[i] {
 			b.Close()
 		}
+	}
+	for _, b := range r.scratch {
+		b.Close()
 	}
 	for _, d := range r.Devices {
 		d.close()
@@ -233,28 +271,30 @@ func (b *backend) Destroy(rank int, timeline semaphores.Handle) {
 	vk.DestroySemaphore(b.Devices[rank].handle, as[vk.Semaphore](uintptr(timeline)), nil)
 }
 
-func (b *backend) StartProxy(rank int, timeline semaphores.Handle, mirrors []semaphores.Mirror) error {
+func (b *backend) StartProxy(rank, queue int, timeline semaphores.Handle, mirrors []semaphores.Mirror) error {
 	var peers []*C.struct_vkcomm_vk
 	var handles []C.VkSemaphore
 	for _, m := range mirrors {
 		peers = append(peers, b.Devices[m.Peer].vk)
 		handles = append(handles, as[C.VkSemaphore](uintptr(m.Handle)))
 	}
-	p := C.vkcomm_proxy_start(C.uint(rank), b.Devices[rank].vk, as[C.VkSemaphore](uintptr(timeline)), C.uint(len(mirrors)),
+	p := C.vkcomm_proxy_start(C.uint(rank), C.uint(queue), b.Devices[rank].vk, as[C.VkSemaphore](uintptr(timeline)), C.uint(len(mirrors)),
 		unsafe.SliceData(peers), unsafe.SliceData(handles),
 		C.vkcomm_proxy_failed(C.vkcomm_executor_proxy_failed), unsafe.Pointer(b.c))
 	if p == nil {
 		return fmt.Errorf("no thread or memory for the proxy of rank %d", rank)
 	}
-	b.c.proxy[rank] = p
+	b.c.proxy[rank][queue] = p
 	return nil
 }
 
 func (b *backend) StopProxies() {
 	for rank := range b.Devices {
-		if b.c.proxy[rank] != nil {
-			C.vkcomm_proxy_stop(b.c.proxy[rank])
-			b.c.proxy[rank] = nil
+		for queue, p := range b.c.proxy[rank] {
+			if p != nil {
+				C.vkcomm_proxy_stop(p)
+				b.c.proxy[rank][queue] = nil
+			}
 		}
 	}
 }
