@@ -161,6 +161,10 @@ func newComm(backends []*C.struct_ggml_backend, config Config) (*Comm, error) {
 	if err := c.order(); err != nil {
 		return nil, err
 	}
+	if err := c.selectAlgorithms(); err != nil {
+		c.ranks.Close()
+		return nil, err
+	}
 	if config.Check {
 		if c.verify, err = newVerifier(c.ranks); err != nil {
 			c.ranks.Close()
@@ -224,7 +228,7 @@ func (c *Comm) order() error {
 			logf(levelWarn, "%v", failed)
 			continue
 		}
-		if err := selfTest(c.ranks); err != nil {
+		if c.half, err = selfTest(c.ranks); err != nil {
 			failed = fmt.Errorf("%s ordering: self-test: %w", kind, err)
 			logf(levelWarn, "%v", failed)
 			if !idle(c.ranks, releaseTimeout) {
@@ -236,6 +240,29 @@ func (c *Comm) order() error {
 	}
 	c.ranks.Close()
 	return failed
+}
+
+// selectAlgorithms decides which algorithm serves which size, and allocates what the
+// choice needs beyond staging.
+func (c *Comm) selectAlgorithms() error {
+	var forced bool
+	c.choose, forced = newSelection(&c.config, len(c.ranks.Devices))
+	if c.choose.usesWide() || c.ranks.TransferQueues() != 0 {
+		if err := c.ranks.AllocateScratch(); err != nil {
+			return err
+		}
+	}
+	if forced {
+		return nil
+	}
+	rules, half, err := calibrate(c.ranks, c.choose.wire, c.half)
+	if err != nil {
+		logf(levelDebug, "calibration: %v", err)
+	} else {
+		c.choose.rules, c.choose.source = rules, "measured"
+	}
+	c.half = half
+	return nil
 }
 
 // register makes the handle and lets the host's synchronisations cover our work.
@@ -260,7 +287,7 @@ func (c *Comm) describe(took time.Duration, overrides []string) string {
 		set = "; set by environment: " + strings.Join(overrides, " ")
 	}
 	return fmt.Sprintf("AllReduce active: %d ranks [%s], %s ordering, staging %d MiB of host memory and %d bytes of device memory a rank, %s; self-tested in %d ms%s",
-		len(names), strings.Join(names, ", "), c.ranks.Kind(), 2*c.ranks.HalfBytes()>>20, c.ranks.DeviceBytes(0), c.choose, took.Milliseconds(), set)
+		len(names), strings.Join(names, ", "), c.ranks.Kind(), 2*c.ranks.HalfBytes()>>20, c.ranks.DeviceBytes(0), &c.choose, took.Milliseconds(), set)
 }
 
 // AllReduce sums the ranks' tensors, a ggml_tensor pointer array, in place.
@@ -321,10 +348,7 @@ func (c *Comm) record() (*vkimpl.Program, error) {
 		}
 		c.plans.evict()
 	}
-	bytes := 4 * c.key.elements
-	schedule, err := allreduce.Build(c.choose.algorithm(bytes), allreduce.Params{
-		World: int(c.c.world), Elements: c.key.elements, Wire: c.choose.wire(bytes), ZeroRanks: uint64(c.key.zero),
-		Half: c.half, HalfBytes: c.ranks.HalfBytes(), ChunkBytes: c.ranks.ChunkBytes()})
+	schedule, err := c.build()
 	if err != nil {
 		return nil, err
 	}
@@ -337,6 +361,28 @@ func (c *Comm) record() (*vkimpl.Program, error) {
 		c.stats.recorded()
 	}
 	return program, nil
+}
+
+// params describes a reduction to a builder.
+func params(ranks *vkimpl.Ranks, choose *selection, algorithm string, elements int64, zero uint64, half int) allreduce.Params {
+	bytes := 4 * elements
+	return allreduce.Params{
+		World: len(ranks.Devices), Elements: elements, Wire: choose.wireFor(bytes), ZeroRanks: zero,
+		Half: half, HalfBytes: ranks.HalfBytes(), ChunkBytes: choose.chunkBytes(algorithm, bytes, ranks.ChunkBytes()),
+		TransferQueue: ranks.TransferQueues()}
+}
+
+// build makes the schedule that the key asks for. Staging too small for an
+// algorithm with a slot a rank is not too small for single-shot.
+func (c *Comm) build() (*allreduce.Schedule, error) {
+	k := &c.key
+	algorithm := c.choose.algorithm(4 * k.elements)
+	schedule, err := allreduce.Build(algorithm, params(c.ranks, &c.choose, algorithm, k.elements, uint64(k.zero), c.half))
+	if err != nil {
+		algorithm = allreduce.AlgorithmSingleShot
+		schedule, err = allreduce.Build(algorithm, params(c.ranks, &c.choose, algorithm, k.elements, uint64(k.zero), c.half))
+	}
+	return schedule, err
 }
 
 func (c *Comm) bindings() []vkimpl.Binding {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"ggmlvkcomm/allreduce"
 	"ggmlvkcomm/semaphores"
 )
 
@@ -18,6 +19,9 @@ import (
 type Config struct {
 	Proxy     semaphores.Preference
 	FP32      bool
+	Ring      bool
+	Algo      []rule // nil: chosen by measurement
+	Wire      allreduce.Wire
 	StagingMB int // per rank
 	Log       level
 	Stats     bool
@@ -38,6 +42,10 @@ type variable struct {
 var variables = []variable{
 	{"GGML_VK_COMM_OFF", "1, 0, on, off", "0", func(*Config, string) bool { return true }},
 	{"GGML_VK_COMM_FP32", "1, 0, on, off", "0", func(c *Config, v string) bool { return parseSwitch(v, &c.FP32) }},
+	{"GGML_VK_COMM_WIRE", "f32, f16, bf16", "f16", parseWire},
+	{"GGML_VK_COMM_RING", "1, 0, on, off", "0", func(c *Config, v string) bool { return parseSwitch(v, &c.Ring) }},
+	{"GGML_VK_COMM_ALGO", "ranges from 0 to max as singleshot:0-256K,pipeline:256K-max, of " + strings.Join(allreduce.Algorithms(), ", "), "automatic",
+		func(c *Config, v string) (ok bool) { c.Algo, ok = parseAlgo(v); return ok }},
 	{"GGML_VK_COMM_PROXY", "1 (force), 0 (forbid), on, off", "automatic", parseProxy},
 	{"GGML_VK_COMM_STAGING_MB", "1 to 1024", strconv.Itoa(defaultStagingMB), parseStaging},
 	{"GGML_VK_COMM_LOG", "debug, info, warn, error, none", "info", func(c *Config, v string) bool { return parseLevel(v, &c.Log) }},
@@ -51,7 +59,7 @@ const prefix = "GGML_VK_COMM_"
 // lines, one for each value that was not used; overrides lists the others as
 // NAME=value.
 func readConfig(get func(name string) (string, bool), names []string) (c Config, overrides, complaints []string) {
-	c = Config{StagingMB: defaultStagingMB, Log: levelInfo}
+	c = Config{StagingMB: defaultStagingMB, Log: levelInfo, Wire: allreduce.F16}
 	for _, v := range variables {
 		value, ok := get(v.name)
 		if !ok {
@@ -97,6 +105,16 @@ func parseSwitch(value string, out *bool) bool {
 		return false
 	}
 	return true
+}
+
+func parseWire(c *Config, value string) bool {
+	for _, w := range []allreduce.Wire{allreduce.F32, allreduce.F16, allreduce.BF16} {
+		if strings.EqualFold(value, w.String()) {
+			c.Wire = w
+			return true
+		}
+	}
+	return false
 }
 
 func parseProxy(c *Config, value string) bool {

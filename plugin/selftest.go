@@ -22,18 +22,18 @@ const (
 // selfTest reduces small tensors with exact sums through the ordering and the
 // staging in use, on the real devices, and checks every rank's bits. It also
 // compiles every pipeline that decode needs. When it fails, queues that wait
-// for the communicator have been released.
-func selfTest(ranks *vkimpl.Ranks) error {
+// for the communicator have been released. half is the staging half due next.
+func selfTest(ranks *vkimpl.Ranks) (half int, err error) {
 	t := selfTester{ranks: ranks, world: len(ranks.Devices)}
 	const largest = 3*selfTestChunk/4 + 5
 	for r := range t.world {
 		b, binding, err := ranks.HostBuffer(r, largest)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		t.buffers, t.bindings = append(t.buffers, b), append(t.bindings, binding)
 	}
-	err := t.run(1, 0)
+	err = t.run(1, 0)
 	if err == nil {
 		err = t.run(largest, 0)
 	}
@@ -43,7 +43,7 @@ func selfTest(ranks *vkimpl.Ranks) error {
 	if err != nil {
 		ranks.Release()
 		if !idle(ranks, releaseTimeout) {
-			return err // the buffers stay alive: a queue may still use them
+			return 0, err // the buffers stay alive: a queue may still use them
 		}
 	}
 	for _, p := range t.programs {
@@ -52,7 +52,7 @@ func selfTest(ranks *vkimpl.Ranks) error {
 	for _, b := range t.buffers {
 		b.Close()
 	}
-	return err
+	return t.half, err
 }
 
 type selfTester struct {

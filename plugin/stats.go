@@ -44,7 +44,7 @@ func (s *stats) count(schedule *allreduce.Schedule) {
 func (s *stats) log(c *Comm) {
 	allocated := mallocs() - s.steady.mallocs
 	logf(levelInfo, "stats: %d reductions, %d bytes a rank (largest %d), %s over %s ordering, %d rounds, %d recordings",
-		s.calls, s.bytes, s.largest, c.choose, c.ranks.Kind(), s.rounds, c.plans.misses)
+		s.calls, s.bytes, s.largest, &c.choose, c.ranks.Kind(), s.rounds, c.plans.misses)
 	logf(levelInfo, "stats: %d heap objects allocated in the %d reductions since the last recording", allocated, s.calls-s.steady.calls)
 	var lines []string
 	for r, n := range s.refused {

@@ -23,6 +23,15 @@ func (r *Ranks) HostBuffer(rank int, floats int64) (*Buffer, Binding, error) {
 	return b, Binding{Buffer: raw(b.handle), Size: uint64(b.size)}, nil
 }
 
+// DeviceBuffer is HostBuffer in device-local memory, zeroed by nobody.
+func (r *Ranks) DeviceBuffer(rank int, floats int64) (*Buffer, Binding, error) {
+	b, err := r.Devices[rank].newBuffer(4*floats, vk.MemoryPropertyFlags(vk.MemoryPropertyDeviceLocalBit))
+	if err != nil {
+		return nil, Binding{}, err
+	}
+	return b, Binding{Buffer: raw(b.handle), Size: uint64(b.size)}, nil
+}
+
 // Read copies floats from a rank's tensor into to once all that was submitted
 // before is complete, and waits for it. Slow: it is for verification.
 func (r *Ranks) Read(rank int, from Binding, to *Buffer, floats int64, timeout time.Duration) error {

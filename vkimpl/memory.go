@@ -18,6 +18,7 @@ type Buffer struct {
 	memory vk.DeviceMemory
 	size   int64
 	mapped []byte // nil unless host-visible
+	counts uint64 // what it adds to the device's deviceBytes
 }
 
 const bufferUsage = vk.BufferUsageFlags(vk.BufferUsageStorageBufferBit | vk.BufferUsageTransferSrcBit | vk.BufferUsageTransferDstBit)
@@ -42,7 +43,8 @@ func (d *Device) newBuffer(size int64, flags vk.MemoryPropertyFlags) (*Buffer, e
 		b.Close()
 		return nil, err
 	}
-	d.deviceBytes += uint64(need)
+	b.counts = uint64(need)
+	d.deviceBytes += b.counts
 	return b, nil
 }
 
@@ -103,6 +105,7 @@ func (b *Buffer) Close() {
 	if b == nil {
 		return
 	}
+	b.device.deviceBytes -= b.counts
 	vk.DestroyBuffer(b.device.handle, b.handle, nil)
 	if b.memory != vk.NullDeviceMemory {
 		vk.FreeMemory(b.device.handle, b.memory, nil)

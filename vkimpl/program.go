@@ -201,7 +201,7 @@ func (p *Program) dispatchStep(rank int, s *allreduce.Step, tensor Binding) (C.s
 			destination = *s.Publish
 		}
 	}
-	if len(peers) == 0 { // valid all the same
+	for len(peers) < len(p.ranks.Devices) { // every descriptor of the binding valid all the same
 		peers = append(peers, p.ranks.find(rank, allreduce.Region{Space: allreduce.Zero, Rank: rank}, tensor).info(allreduce.OffsetAlign))
 	}
 	to := p.ranks.find(rank, destination, tensor).info(max(bytes, allreduce.OffsetAlign))

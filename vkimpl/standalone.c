@@ -10,6 +10,10 @@ PFN_vkGetInstanceProcAddr vkcomm_standalone_loader(void) {
     return library ? (PFN_vkGetInstanceProcAddr) dlsym(library, "vkGetInstanceProcAddr") : NULL;
 }
 
+PFN_vkGetDeviceProcAddr vkcomm_standalone_device_proc_addr(VkInstance instance, PFN_vkGetInstanceProcAddr get) {
+    return (PFN_vkGetDeviceProcAddr) get(instance, "vkGetDeviceProcAddr");
+}
+
 struct vkcomm_standalone_features vkcomm_standalone_query(VkInstance instance, VkPhysicalDevice physical_device,
                                                           PFN_vkGetInstanceProcAddr get) {
     PFN_vkGetPhysicalDeviceFeatures2 features2 =

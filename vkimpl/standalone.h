@@ -13,6 +13,8 @@
  * package only.) */
 PFN_vkGetInstanceProcAddr vkcomm_standalone_loader(void);
 
+PFN_vkGetDeviceProcAddr vkcomm_standalone_device_proc_addr(VkInstance instance, PFN_vkGetInstanceProcAddr get);
+
 /* Features that a communicator asks of a device. */
 struct vkcomm_standalone_features {
     bool timeline, dynamic_indexing;
