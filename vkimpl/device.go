@@ -41,6 +41,8 @@ type Device struct {
 	limits   limits
 	types    []vk.MemoryType
 
+	keepDenormals bool // see floatModes
+
 	setLayout      vk.DescriptorSetLayout
 	pipelineLayout vk.PipelineLayout
 	modules        map[string]vk.ShaderModule
@@ -56,6 +58,7 @@ type Device struct {
 type limits struct {
 	hostImportAlignment, offsetAlignment, maxStorageRange uint64
 	maxStorageBuffers                                     int
+	roundToEven16, denormPreserve16, denormPreserve32     bool
 }
 
 // as reinterprets a handle. Handles are 64-bit values, not pointers, whatever
@@ -129,6 +132,9 @@ func (d *Device) query() error {
 		offsetAlignment:     max(uint64(p.buffer_offset_alignment), 4),
 		maxStorageRange:     uint64(p.max_storage_range),
 		maxStorageBuffers:   int(p.max_storage_buffers),
+		roundToEven16:       bool(p.round_to_even_16),
+		denormPreserve16:    bool(p.denorm_preserve_16),
+		denormPreserve32:    bool(p.denorm_preserve_32),
 	}
 	var memory vk.PhysicalDeviceMemoryProperties
 	vk.GetPhysicalDeviceMemoryProperties(d.physical, &memory)

@@ -44,7 +44,9 @@ const char *vkcomm_vk_properties(VkInstance instance, VkPhysicalDevice physical_
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT };
     VkPhysicalDeviceDriverProperties driver = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES,
                                                 .pNext = host_import ? &host : NULL };
-    VkPhysicalDeviceIDProperties     id     = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES, .pNext = &driver };
+    VkPhysicalDeviceFloatControlsProperties floats = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FLOAT_CONTROLS_PROPERTIES,
+                                                       .pNext = &driver };
+    VkPhysicalDeviceIDProperties     id     = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES, .pNext = &floats };
     VkPhysicalDeviceProperties2      all    = { .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &id };
     properties2(physical_device, &all);
 
@@ -55,6 +57,9 @@ const char *vkcomm_vk_properties(VkInstance instance, VkPhysicalDevice physical_
         .buffer_offset_alignment = limits->minStorageBufferOffsetAlignment,
         .max_storage_range       = limits->maxStorageBufferRange,
         .max_storage_buffers     = limits->maxPerStageDescriptorStorageBuffers,
+        .round_to_even_16        = floats.shaderRoundingModeRTEFloat16,
+        .denorm_preserve_16      = floats.shaderDenormPreserveFloat16,
+        .denorm_preserve_32      = floats.shaderDenormPreserveFloat32,
         .timeline_shareable      = timeline_shareable(physical_device, semaphores),
     };
     snprintf(out->name, sizeof(out->name), "%s", all.properties.deviceName);

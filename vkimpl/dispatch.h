@@ -53,6 +53,7 @@ struct vkcomm_properties {
     uint64_t buffer_offset_alignment;
     uint64_t max_storage_range;
     uint32_t max_storage_buffers; /* per stage */
+    bool     round_to_even_16, denorm_preserve_16, denorm_preserve_32; /* float controls */
     bool     timeline_shareable;  /* OPAQUE_FD timelines: exportable and importable */
 };
 

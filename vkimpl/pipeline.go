@@ -1,8 +1,11 @@
 package vkimpl
 
+// #include "create.h"
+import "C"
+
 import (
 	"embed"
-	"encoding/binary"
+	"fmt"
 	"unsafe"
 
 	vk "github.com/goki/vulkan"
@@ -28,35 +31,25 @@ const maxDispatch = 65535 * elementsPerGroup
 func (d *Device) makeLayouts(world int) error {
 	// The tensor, what is summed beside it (every rank's operand, when its own
 	// lies in scratch), where the sum is published.
-	counts := []uint32{1, uint32(world), 1}
+	counts := []C.uint32_t{1, C.uint32_t(world), 1}
 	d.setBuffers = uint32(world + 2)
 	if need := world + 2; d.limits.maxStorageBuffers < need {
 		return unsupported(d.rank, "binds %d storage buffers to a kernel, %d ranks need %d", d.limits.maxStorageBuffers, world, need)
 	}
-	var bindings []vk.DescriptorSetLayoutBinding
-	for i, n := range counts {
-		bindings = append(bindings, vk.DescriptorSetLayoutBinding{Binding: uint32(i), DescriptorCount: n,
-			DescriptorType: vk.DescriptorTypeStorageBuffer, StageFlags: vk.ShaderStageFlags(vk.ShaderStageComputeBit)})
-	}
-	sets := vk.DescriptorSetLayoutCreateInfo{SType: vk.StructureTypeDescriptorSetLayoutCreateInfo,
-		BindingCount: uint32(len(bindings)), PBindings: bindings}
-	defer sets.Free()
-	// Results go to variables of their own: cgo refuses the address of a field
-	// whose structure holds Go pointers.
-	var setLayout vk.DescriptorSetLayout
-	if err := check("vkCreateDescriptorSetLayout", d.rank, vk.CreateDescriptorSetLayout(d.handle, &sets, nil, &setLayout)); err != nil {
+	var setLayout C.VkDescriptorSetLayout
+	result := C.vkcomm_create_set_layout(d.vk.device, d.getProcAddr(), C.uint32_t(len(counts)), unsafe.SliceData(counts), &setLayout)
+	if err := check("vkCreateDescriptorSetLayout", d.rank, vk.Result(result)); err != nil {
 		return err
 	}
-	d.setLayout = setLayout
-	layout := vk.PipelineLayoutCreateInfo{SType: vk.StructureTypePipelineLayoutCreateInfo,
-		SetLayoutCount: 1, PSetLayouts: []vk.DescriptorSetLayout{d.setLayout},
-		PushConstantRangeCount: 1, PPushConstantRanges: []vk.PushConstantRange{{
-			StageFlags: vk.ShaderStageFlags(vk.ShaderStageComputeBit), Size: pushBytes}}}
-	defer layout.Free()
-	var pipelineLayout vk.PipelineLayout
-	err := check("vkCreatePipelineLayout", d.rank, vk.CreatePipelineLayout(d.handle, &layout, nil, &pipelineLayout))
-	d.pipelineLayout = pipelineLayout
-	return err
+	d.setLayout = as[vk.DescriptorSetLayout](raw(setLayout))
+	var pipelineLayout C.VkPipelineLayout
+	result = C.vkcomm_create_pipeline_layout(d.vk.device, d.getProcAddr(), setLayout, C.uint32_t(pushBytes), &pipelineLayout)
+	d.pipelineLayout = as[vk.PipelineLayout](raw(pipelineLayout))
+	return check("vkCreatePipelineLayout", d.rank, vk.Result(result))
+}
+
+func (d *Device) getProcAddr() C.PFN_vkGetDeviceProcAddr {
+	return as[C.PFN_vkGetDeviceProcAddr](d.adopted.GetDeviceProcAddr)
 }
 
 func (d *Device) module(name string) (vk.ShaderModule, error) {
@@ -67,11 +60,11 @@ func (d *Device) module(name string) (vk.ShaderModule, error) {
 	if err != nil {
 		return vk.NullShaderModule, err
 	}
-	words := make([]uint32, len(code)/4)
-	for i := range words {
-		words[i] = binary.LittleEndian.Uint32(code[4*i:])
+	words, err := withFloatModes(code, d.floatModes())
+	if err != nil {
+		return vk.NullShaderModule, fmt.Errorf("kernel %s: %w", name, err)
 	}
-	info := vk.ShaderModuleCreateInfo{SType: vk.StructureTypeShaderModuleCreateInfo, CodeSize: uint64(len(code)), PCode: words}
+	info := vk.ShaderModuleCreateInfo{SType: vk.StructureTypeShaderModuleCreateInfo, CodeSize: uint64(4 * len(words)), PCode: words}
 	defer info.Free()
 	var m vk.ShaderModule
 	if err := check("vkCreateShaderModule", d.rank, vk.CreateShaderModule(d.handle, &info, nil, &m)); err != nil {
@@ -90,23 +83,16 @@ func (d *Device) pipeline(k kernel) (vk.Pipeline, error) {
 	if err != nil {
 		return vk.NullPipeline, err
 	}
-	constants := [4]uint32{k.sources, k.own, k.peers, k.publish}
-	special := vk.SpecializationInfo{DataSize: uint64(unsafe.Sizeof(constants)), PData: unsafe.Pointer(&constants)}
-	if k.sources > 0 {
-		for i := range constants {
-			special.PMapEntries = append(special.PMapEntries, vk.SpecializationMapEntry{ConstantID: uint32(i), Offset: uint32(4 * i), Size: 4})
-		}
-		special.MapEntryCount = uint32(len(constants))
+	constants := []C.uint32_t{C.uint32_t(k.sources), C.uint32_t(k.own), C.uint32_t(k.peers), C.uint32_t(k.publish)}
+	if k.sources == 0 {
+		constants = nil // pack has none
 	}
-	infos := []vk.ComputePipelineCreateInfo{{SType: vk.StructureTypeComputePipelineCreateInfo, Layout: d.pipelineLayout,
-		Stage: vk.PipelineShaderStageCreateInfo{SType: vk.StructureTypePipelineShaderStageCreateInfo,
-			Stage: vk.ShaderStageComputeBit, Module: module, PName: "main\x00",
-			PSpecializationInfo: []vk.SpecializationInfo{special}}}}
-	defer infos[0].Free()
-	made := make([]vk.Pipeline, 1)
-	if err := check("vkCreateComputePipelines", d.rank, vk.CreateComputePipelines(d.handle, vk.NullPipelineCache, 1, infos, nil, made)); err != nil {
+	var made C.VkPipeline
+	result := C.vkcomm_create_pipeline(d.vk.device, d.getProcAddr(), as[C.VkPipelineLayout](raw(d.pipelineLayout)),
+		as[C.VkShaderModule](raw(module)), C.uint32_t(len(constants)), unsafe.SliceData(constants), &made)
+	if err := check("vkCreateComputePipelines", d.rank, vk.Result(result)); err != nil {
 		return vk.NullPipeline, err
 	}
-	d.pipelines[k] = made[0]
-	return made[0], nil
+	d.pipelines[k] = as[vk.Pipeline](raw(made))
+	return d.pipelines[k], nil
 }

@@ -1,5 +1,8 @@
 package vkimpl
 
+// #include "create.h"
+import "C"
+
 import (
 	vk "github.com/goki/vulkan"
 
@@ -60,13 +63,12 @@ func (d *Device) takeSet() (vk.DescriptorSet, error) {
 }
 
 func (d *Device) makeSets() error {
-	info := vk.DescriptorPoolCreateInfo{SType: vk.StructureTypeDescriptorPoolCreateInfo, MaxSets: setsPerPool, PoolSizeCount: 1,
-		PPoolSizes: []vk.DescriptorPoolSize{{Type: vk.DescriptorTypeStorageBuffer, DescriptorCount: setsPerPool * d.setBuffers}}}
-	defer info.Free()
-	var pool vk.DescriptorPool
-	if err := check("vkCreateDescriptorPool", d.rank, vk.CreateDescriptorPool(d.handle, &info, nil, &pool)); err != nil {
+	var made C.VkDescriptorPool
+	result := C.vkcomm_create_set_pool(d.vk.device, d.getProcAddr(), setsPerPool, C.uint32_t(setsPerPool*d.setBuffers), &made)
+	if err := check("vkCreateDescriptorPool", d.rank, vk.Result(result)); err != nil {
 		return err
 	}
+	pool := as[vk.DescriptorPool](raw(made))
 	d.setPools = append(d.setPools, pool)
 	layouts := make([]vk.DescriptorSetLayout, setsPerPool)
 	for i := range layouts {
@@ -75,10 +77,10 @@ func (d *Device) makeSets() error {
 	sets := vk.DescriptorSetAllocateInfo{SType: vk.StructureTypeDescriptorSetAllocateInfo, DescriptorPool: pool,
 		DescriptorSetCount: setsPerPool, PSetLayouts: layouts}
 	defer sets.Free()
-	made := make([]vk.DescriptorSet, setsPerPool)
-	if err := check("vkAllocateDescriptorSets", d.rank, vk.AllocateDescriptorSets(d.handle, &sets, &made[0])); err != nil {
+	allocated := make([]vk.DescriptorSet, setsPerPool)
+	if err := check("vkAllocateDescriptorSets", d.rank, vk.AllocateDescriptorSets(d.handle, &sets, &allocated[0])); err != nil {
 		return err
 	}
-	d.freeSets = append(d.freeSets, made...)
+	d.freeSets = append(d.freeSets, allocated...)
 	return nil
 }

@@ -62,7 +62,21 @@ func Open(adopted []Adopted, callbacks Callbacks) (*Ranks, error) {
 			return nil, err
 		}
 	}
+	r.agreeOnDenormals()
 	return r, nil
+}
+
+// agreeOnDenormals lets ranks with different drivers all keep denormals, where
+// all can: a sum is to have the same bits on every rank.
+func (r *Ranks) agreeOnDenormals() {
+	mixed, able := false, true
+	for _, d := range r.Devices {
+		mixed = mixed || d.DriverUUID != r.Devices[0].DriverUUID
+		able = able && d.limits.denormPreserve32
+	}
+	for _, d := range r.Devices {
+		d.keepDenormals = mixed && able
+	}
 }
 
 // ImportStaging allocates bytes of host memory for each rank and imports it
