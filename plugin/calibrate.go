@@ -29,7 +29,12 @@ var calibrationSizes = []int64{64 << 10, 256 << 10, 1 << 20, calibrationLargest}
 // (target and draft model) and are made again when a model is reloaded.
 var measured struct {
 	sync.Mutex
-	rules map[string][]rule
+	outcomes map[string]outcome
+}
+
+type outcome struct {
+	rules []rule
+	err   error // devices that were too slow once are not asked again
 }
 
 // calibrate measures the algorithms on the actual devices and returns which is
@@ -42,22 +47,21 @@ func calibrate(ranks *vkimpl.Ranks, wide allreduce.Wire, half int) (rules []rule
 	}
 	measured.Lock()
 	defer measured.Unlock()
-	if rules, ok := measured.rules[key]; ok {
-		return rules, half, nil
+	if o, ok := measured.outcomes[key]; ok {
+		return o.rules, half, o.err
 	}
 	c := calibration{ranks: ranks, deadline: time.Now().Add(calibrationLimit), wide: wide,
 		programs: map[calibrationKey]*vkimpl.Program{}, half: half}
 	times, err := c.run()
 	c.close()
-	if err != nil {
-		return nil, c.half, err
+	if err == nil {
+		rules = fastest(calibrationSizes, times)
 	}
-	rules = fastest(calibrationSizes, times)
-	if measured.rules == nil {
-		measured.rules = map[string][]rule{}
+	if measured.outcomes == nil {
+		measured.outcomes = map[string]outcome{}
 	}
-	measured.rules[key] = rules
-	return rules, c.half, nil
+	measured.outcomes[key] = outcome{rules, err}
+	return rules, c.half, err
 }
 
 type calibration struct {

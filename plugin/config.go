@@ -38,9 +38,10 @@ type variable struct {
 }
 
 // variables lists every name that is read, in the order of the documentation.
-// GGML_VK_COMM_OFF is read by the preloaded side (loader.c).
+// GGML_VK_COMM_OFF is obeyed by the preloaded side (loader.c); here a wrong
+// value is complained of.
 var variables = []variable{
-	{"GGML_VK_COMM_OFF", "1, 0, on, off", "0", func(*Config, string) bool { return true }},
+	{"GGML_VK_COMM_OFF", "1, 0, on, off", "0", func(_ *Config, v string) bool { return parseSwitch(v, new(bool)) }},
 	{"GGML_VK_COMM_FP32", "1, 0, on, off", "0", func(c *Config, v string) bool { return parseSwitch(v, &c.FP32) }},
 	{"GGML_VK_COMM_WIRE", "f32, f16, bf16", "f16", parseWire},
 	{"GGML_VK_COMM_RING", "1, 0, on, off", "0", func(c *Config, v string) bool { return parseSwitch(v, &c.Ring) }},

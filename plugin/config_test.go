@@ -60,9 +60,6 @@ func TestConfigAccepts(t *testing.T) {
 // stays in force.
 func TestConfigRejects(t *testing.T) {
 	for _, v := range variables {
-		if v.name == "GGML_VK_COMM_OFF" {
-			continue // the preloaded side's
-		}
 		for _, value := range []string{"", "yes please", "-1", "1025", "2x"} {
 			got, overrides, complaints := parse(map[string]string{v.name: value})
 			if diff := cmp.Diff(Config{StagingMB: 16, Log: levelInfo, Wire: allreduce.F16}, got, cmp.AllowUnexported(rule{})); diff != "" {

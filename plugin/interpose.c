@@ -24,11 +24,13 @@
 
 /* dlopen()ed backends are RTLD_LOCAL, which RTLD_NEXT does not look into, so
  * the search starts in the module that called. The result is kept per call
- * site: two builds of ggml in one process each go on with their own. */
+ * site and function: two builds of ggml in one process each go on with their
+ * own, and one place may call several (a table of pointers, libffi). */
 enum { CALL_SITES = 1024 };
 static struct {
-    _Atomic(void *) return_address;
-    _Atomic(void *) real;
+    _Atomic(void *)       return_address;
+    _Atomic(void *)       real;
+    _Atomic(const char *) name; /* written last; the caller's very pointer */
 } call_sites[CALL_SITES];
 
 /* Marks both of our objects, and says what they are. */
@@ -62,6 +64,7 @@ static int search_module(struct dl_phdr_info *object, size_t size, void *argumen
  * call whose last step was a jump, so that the return address is that of the
  * caller's caller, in any module that is loaded. */
 static void *search_real(const char *name, void *return_address) {
+    int              saved = errno;
     Dl_info          info;
     struct link_map *module = NULL;
     struct search    search = { .name = name };
@@ -77,6 +80,7 @@ static void *search_real(const char *name, void *return_address) {
         dl_iterate_phdr(search_module, &search);
     }
     dlerror(); /* the host must not find a message of ours pending */
+    errno = saved;
     return search.found;
 }
 
@@ -84,17 +88,16 @@ void *vkcomm_real(const char *name, void *return_address) {
     size_t start = ((uintptr_t) return_address ^ (uintptr_t) return_address >> 12) % CALL_SITES;
     for (size_t i = 0; i < 8; i++) {
         size_t slot = (start + i) % CALL_SITES;
-        void  *site = atomic_load_explicit(&call_sites[slot].return_address, memory_order_acquire);
-        if (site == return_address) {
-            void *real = atomic_load_explicit(&call_sites[slot].real, memory_order_acquire);
-            return real ? real : search_real(name, return_address); /* being filled in by another thread */
+        void       *site   = atomic_load_explicit(&call_sites[slot].return_address, memory_order_acquire);
+        const char *filled = atomic_load_explicit(&call_sites[slot].name, memory_order_acquire);
+        if (site == return_address && filled == name) {
+            return atomic_load_explicit(&call_sites[slot].real, memory_order_relaxed);
         }
         if (!site) {
-            int   saved = errno;
-            void *real  = search_real(name, return_address);
-            errno       = saved;
+            void *real = search_real(name, return_address);
             if (real && atomic_compare_exchange_strong(&call_sites[slot].return_address, &site, return_address)) {
-                atomic_store_explicit(&call_sites[slot].real, real, memory_order_release);
+                atomic_store_explicit(&call_sites[slot].real, real, memory_order_relaxed);
+                atomic_store_explicit(&call_sites[slot].name, name, memory_order_release);
             }
             return real;
         }
@@ -154,8 +157,8 @@ EXPORT struct ggml_backend_buffer *ggml_backend_buft_alloc_buffer(struct ggml_ba
     void *return_address = __builtin_return_address(0);
     vkcomm_ggml_backend_buft_alloc_buffer_fn real = (vkcomm_ggml_backend_buft_alloc_buffer_fn) vkcomm_real(
         "ggml_backend_buft_alloc_buffer", return_address);
-    if (!real) {
-        return NULL;
+    if (!real || vkcomm_inert()) {
+        return real ? real(buft, size) : NULL;
     }
     /* Allocations nest: a meta buffer allocates one buffer a rank. */
     struct vkcomm_capture capture;
@@ -178,7 +181,7 @@ EXPORT void ggml_backend_buffer_free(struct ggml_backend_buffer *buffer) {
     void *return_address = __builtin_return_address(0);
     vkcomm_ggml_backend_buffer_free_fn real = (vkcomm_ggml_backend_buffer_free_fn) vkcomm_real(
         "ggml_backend_buffer_free", return_address);
-    if (buffer) {
+    if (buffer && !vkcomm_inert()) {
         vkcomm_registry_unbind(buffer); /* before: the address may be reused at once */
     }
     if (real) {
@@ -195,7 +198,9 @@ EXPORT void ggml_backend_synchronize(struct ggml_backend *backend) {
     }
     uint64_t fences = vkcomm_registry_fence_count();
     real(backend);
-    vkcomm_sync_done(backend, vkcomm_registry_fence_count() != fences);
+    if (!vkcomm_inert()) {
+        vkcomm_sync_done(backend, vkcomm_registry_fence_count() != fences);
+    }
 }
 
 /* ---- Vulkan's two doors ------------------------------------------------------------ */

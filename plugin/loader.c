@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <errno.h>
 #include <link.h>
 #include <pthread.h>
 #include <signal.h>
@@ -18,14 +19,17 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "registry.h"
 
 #define GO_OBJECT "libggml-vk-comm.so"
 
-/* Go reserves address space in large pieces: 1,000,000 KiB of RLIMIT_AS let the
- * runtime start, 500,000 ended the process ("failed to reserve page summary
- * memory"). */
+/* Go reserves address space in large pieces, and ends the process when it gets
+ * none ("failed to reserve page summary memory"): with 1,200 MiB left under
+ * RLIMIT_AS at times, with less always. A communicator of two ranks takes
+ * 1,700 MiB in all. */
 #define MIN_ADDRESS_SPACE ((rlim_t) 2 << 30)
 
 /* ---- log ------------------------------------------------------------------------- */
@@ -50,21 +54,30 @@ void vkcomm_logf(int level, const char *format, ...) {
 
 /* ---- reasons to do nothing ---------------------------------------------------------- */
 
-static atomic_bool forked; /* a child without exec has our state, but not Go's threads */
+/* A child without exec has our state, but not Go's threads. One from before
+ * there was any of either is as good as its parent. */
+static atomic_bool forked;
+#ifdef VKCOMM_SHIM
+static atomic_bool in_use;
+#else
+static atomic_bool in_use = true; /* the dynamic linker starts Go's runtime */
+#endif
 
-static void mark_forked(void) {
-    atomic_store(&forked, true);
+static void in_child(void) {
+    vkcomm_registry_forked();
+    atomic_store(&forked, atomic_load(&in_use));
 }
 
-static bool switched_off; /* read from C: Go's copy of the environment misses what the host sets later */
+__attribute__((constructor)) static void watch_forks(void) {
+    pthread_atfork(NULL, NULL, in_child);
+}
+
+static bool switched_off; /* another value than 1 or on means 0; config.go complains of wrong ones */
 
 static void read_switches(void) {
     const char *text = getenv("GGML_VK_COMM_OFF");
     switched_off     = text && (!strcmp(text, "1") || !strcasecmp(text, "on"));
-    if (text && !switched_off && strcmp(text, "0") != 0 && strcasecmp(text, "off") != 0) {
-        fprintf(stderr, "ggml_vk_comm: GGML_VK_COMM_OFF=%s is not a switch, using 0 (accepted: 1, 0, on, off)\n", text);
-    }
-    pthread_atfork(NULL, NULL, mark_forked);
+    atomic_store(&in_use, true);
 }
 
 bool vkcomm_inert(void) {
@@ -92,27 +105,56 @@ static bool has_go_note(const struct dl_phdr_info *object) {
     return false;
 }
 
-static int find_go_object(struct dl_phdr_info *object, size_t size, void *found) {
+static bool go_object_path(char *path, size_t size);
+
+struct go_search {
+    char        path[4096]; /* of the Go object that is to be used */
+    const char *other;
+};
+
+/* By file, not by name: a copy elsewhere would be a second runtime. */
+static bool same_file(const char *a, const char *b) {
+    struct stat left, right;
+    return strcmp(a, b) == 0 ||
+           (stat(a, &left) == 0 && stat(b, &right) == 0 && left.st_dev == right.st_dev && left.st_ino == right.st_ino);
+}
+
+static int find_go_object(struct dl_phdr_info *object, size_t size, void *argument) {
+    struct go_search *search = argument;
     (void) size;
-    const char *base = strrchr(object->dlpi_name, '/');
-    if (strncmp(base ? base + 1 : object->dlpi_name, GO_OBJECT, strlen(GO_OBJECT)) == 0 || !has_go_note(object)) {
+    if (!has_go_note(object) || (object->dlpi_name[0] && same_file(object->dlpi_name, search->path))) {
         return 0;
     }
-    *(const char **) found = object->dlpi_name[0] ? object->dlpi_name : "the program itself";
+    search->other = object->dlpi_name[0] ? object->dlpi_name : "the program itself";
     return 1;
+}
+
+/* Bytes of address space that this process has mapped, 0 if nobody says. */
+static rlim_t address_space_used(void) {
+    unsigned long pages = 0;
+    FILE         *statm = fopen("/proc/self/statm", "re");
+    if (statm) {
+        if (fscanf(statm, "%lu", &pages) != 1) {
+            pages = 0;
+        }
+        fclose(statm);
+    }
+    return (rlim_t) pages * (rlim_t) sysconf(_SC_PAGESIZE);
 }
 
 /* NULL, or why no Go runtime may be started in this process. */
 static const char *unfit_process(char *text, size_t size) {
-    struct rlimit limit;
-    const char   *other = NULL;
-    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < MIN_ADDRESS_SPACE) {
-        snprintf(text, size, "RLIMIT_AS is %llu MiB, the Go runtime needs 2048 MiB or no limit",
-                 (unsigned long long) limit.rlim_cur >> 20);
+    struct rlimit    limit;
+    struct go_search search = { .other = NULL };
+    rlim_t           used   = address_space_used();
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        (limit.rlim_cur < used || limit.rlim_cur - used < MIN_ADDRESS_SPACE)) {
+        snprintf(text, size, "RLIMIT_AS is %llu MiB, of which %llu are used; the Go runtime needs 2048 MiB more, or no limit",
+                 (unsigned long long) limit.rlim_cur >> 20, (unsigned long long) used >> 20);
         return text;
     }
-    if (dl_iterate_phdr(find_go_object, (void *) &other)) {
-        snprintf(text, size, "%s holds a Go runtime already, and Go supports one a process", other);
+    if (go_object_path(search.path, sizeof(search.path)) && dl_iterate_phdr(find_go_object, &search)) {
+        snprintf(text, size, "%s holds a Go runtime already, and Go supports one a process", search.other);
         return text;
     }
     return NULL;
@@ -167,21 +209,47 @@ static const char *load_go_object(char *text, size_t size) {
 
 static atomic_bool loaded;
 
+/* llama.cpp installs SIGINT and SIGTERM handlers without SA_ONSTACK, which must
+ * not run on a goroutine's stack, a few KiB. Go's threads inherit the mask that
+ * they are started under, and a host's thread runs on such a stack while it is
+ * in Go: with everything blocked, handlers land on neither. */
+static void block_signals(sigset_t *before) {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, before);
+}
+
+static void restore_signals(const sigset_t *before) {
+    pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
+#ifndef VKCOMM_SHIM
+/* The dynamic linker starts the runtime from a constructor without a priority,
+ * Go's, which comes before those of C. */
+static sigset_t before_start;
+
+__attribute__((constructor(101))) static void before_runtime(void) {
+    block_signals(&before_start);
+}
+
+__attribute__((constructor)) static void after_runtime(void) {
+    restore_signals(&before_start);
+}
+#endif
+
 /* In the Go object itself, this runs with the runtime already started by the
  * dynamic linker; the checks then keep it from being used. */
 static void load(void) {
     char        text[4400];
-    sigset_t    all, before;
+    sigset_t    before;
+    int         saved  = errno;
     const char *reason = unfit_process(text, sizeof(text));
     if (!reason) {
-        /* Go's threads inherit the mask. llama.cpp installs SIGINT and SIGTERM
-         * handlers without SA_ONSTACK, which must not run on a goroutine's
-         * stack; with everything blocked they never land there. */
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
+        block_signals(&before);
         reason = load_go_object(text, sizeof(text));
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        restore_signals(&before);
     }
+    errno = saved;
     if (reason) {
         vkcomm_logf(VKCOMM_GGML_LOG_LEVEL_WARN, "%s; llama.cpp goes on with its own AllReduce", reason);
         return;
@@ -194,25 +262,33 @@ static void load(void) {
 /* Never enters Go in a forked child, whose runtime threads are gone: the first
  * call that needs one would hang. */
 static void *front_init(struct ggml_backend **backends, size_t count) {
-    sigset_t all, before;
+    sigset_t before;
     if (vkcomm_inert()) {
         return NULL;
     }
-    sigfillset(&all); /* the runtime starts threads on demand: see load() */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    block_signals(&before);
     void *comm = ((ggml_backend_comm_init_t) trio.init)(backends, count);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    restore_signals(&before);
     return comm;
 }
 
 static bool front_allreduce(void *comm, struct ggml_tensor **tensors) {
-    return !atomic_load_explicit(&forked, memory_order_relaxed) &&
-           ((ggml_backend_comm_allreduce_tensor_t) trio.allreduce)(comm, tensors);
+    sigset_t before;
+    if (atomic_load_explicit(&forked, memory_order_relaxed)) {
+        return false;
+    }
+    block_signals(&before);
+    bool done = ((ggml_backend_comm_allreduce_tensor_t) trio.allreduce)(comm, tensors);
+    restore_signals(&before);
+    return done;
 }
 
 static void front_free(void *comm) {
+    sigset_t before;
     if (!atomic_load(&forked)) {
+        block_signals(&before);
         ((ggml_backend_comm_free_t) trio.free)(comm);
+        restore_signals(&before);
     }
 }
 

@@ -8,6 +8,10 @@ enum { MAX_DEVICES = 64, MAX_QUEUES = 256 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+void vkcomm_registry_forked(void) {
+    lock = (pthread_mutex_t) PTHREAD_MUTEX_INITIALIZER;
+}
+
 /* ---- devices and queues --------------------------------------------------- */
 
 /* Fixed arrays, so that the submit path can look a queue up without the lock:

@@ -37,6 +37,9 @@ struct vkcomm_device {
     pthread_mutex_t            submit_lock;
 };
 
+/* In a forked child: the thread that held the lock is not there to let go. */
+void vkcomm_registry_forked(void);
+
 /* Devices live until vkDestroyDevice; the pointers stay valid until then. */
 struct vkcomm_device *vkcomm_registry_add_device(const struct vkcomm_device_info *info,
                                                  const struct vkcomm_device_calls *calls);
