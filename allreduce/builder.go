@@ -8,9 +8,11 @@ const (
 	AlgorithmPipeline   = "pipeline"
 	AlgorithmTwoShot    = "twoshot"
 	AlgorithmRing       = "ring"
+	AlgorithmRelay      = "relay"
 )
 
-// Algorithms lists the names that Build knows, simplest first.
+// Algorithms lists the names of those that reduce any number of elements over
+// any wire, simplest first. Build knows AlgorithmRelay as well.
 func Algorithms() []string {
 	return []string{AlgorithmSingleShot, AlgorithmPipeline, AlgorithmTwoShot, AlgorithmRing}
 }
@@ -26,6 +28,8 @@ func Build(algorithm string, p Params) (*Schedule, error) {
 		return TwoShot(p)
 	case AlgorithmRing:
 		return Ring(p)
+	case AlgorithmRelay:
+		return Relay(p)
 	}
 	return nil, fmt.Errorf("allreduce: unknown algorithm %q", algorithm)
 }

@@ -22,6 +22,9 @@
 //     reading only its left neighbour. 2(n-1)/n S as well. For links on which
 //     many readers of one rank's memory slow each other down.
 //
+//   - Relay: SingleShot as one kernel a rank that waits inside for what a host
+//     thread brings it. For decode sizes, where even one semaphore is too much.
+//
 // The cost model (Predict, Crossovers) says where one overtakes another on a
 // given Link.
 //

@@ -102,7 +102,7 @@ func (t *exprTable) documented(s *Schedule) ([]expr, error) {
 	}
 	sum := Butterfly(v, t.add)
 	switch s.Algorithm {
-	case AlgorithmSingleShot, AlgorithmPipeline:
+	case AlgorithmSingleShot, AlgorithmPipeline, AlgorithmRelay:
 		return []expr{sum}, nil
 	case AlgorithmTwoShot:
 		return []expr{t.round(s.Wire, sum)}, nil

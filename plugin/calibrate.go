@@ -23,7 +23,7 @@ const (
 	calibrationMargin = 0.9
 )
 
-var calibrationSizes = []int64{64 << 10, 256 << 10, 1 << 20, calibrationLargest}
+var calibrationSizes = []int64{16 << 10, 64 << 10, 256 << 10, 1 << 20, calibrationLargest}
 
 // measured remembers the outcome for a set of devices: contexts come in pairs
 // (target and draft model) and are made again when a model is reloaded.
@@ -41,7 +41,7 @@ type outcome struct {
 // fastest at which size. An error says why it could not; the caller then keeps
 // its table. half is the staging half that is due, and comes back as it is then.
 func calibrate(ranks *vkimpl.Ranks, wide allreduce.Wire, half int) (rules []rule, next int, err error) {
-	key := fmt.Sprint(ranks.Kind(), wide)
+	key := fmt.Sprint(ranks.Kind(), wide, ranks.HasRelay())
 	for _, d := range ranks.Devices {
 		key += fmt.Sprintf(" %x", d.DeviceUUID)
 	}
@@ -90,7 +90,11 @@ func (c *calibration) run() (map[string][]float64, error) {
 	}
 	times := map[string][]float64{}
 	for _, bytes := range calibrationSizes {
-		for _, algorithm := range candidates(len(c.ranks.Devices)) {
+		for _, algorithm := range candidates(c.ranks) {
+			if algorithm == allreduce.AlgorithmRelay && bytes > relayBytes {
+				times[algorithm] = append(times[algorithm], math.Inf(1))
+				continue
+			}
 			seconds, err := c.measure(algorithm, bytes)
 			if err != nil {
 				return nil, err
@@ -103,11 +107,15 @@ func (c *calibration) run() (map[string][]float64, error) {
 
 // candidates for automatic choice. The ring associates otherwise than stock and
 // is left to who asks for it.
-func candidates(world int) []string {
-	if world == 2 {
-		return []string{allreduce.AlgorithmSingleShot, allreduce.AlgorithmPipeline}
+func candidates(ranks *vkimpl.Ranks) []string {
+	names := []string{allreduce.AlgorithmSingleShot, allreduce.AlgorithmPipeline}
+	if len(ranks.Devices) > 2 {
+		names = append(names, allreduce.AlgorithmTwoShot)
 	}
-	return []string{allreduce.AlgorithmSingleShot, allreduce.AlgorithmPipeline, allreduce.AlgorithmTwoShot}
+	if ranks.HasRelay() {
+		names = append(names, allreduce.AlgorithmRelay)
+	}
+	return names
 }
 
 // measure returns the seconds that one reduction takes of several that are
@@ -152,7 +160,7 @@ func (c *calibration) submit(s *selection, algorithm string, bytes int64) error 
 	if err := c.ranks.Submit(program); err != nil {
 		return err
 	}
-	c.half = (c.half + program.Schedule.Rounds) % 2
+	c.half = nextHalf(c.half, program.Schedule)
 	return nil
 }
 
@@ -177,7 +185,7 @@ func fastest(sizes []int64, times map[string][]float64) []rule {
 	for i := range sizes {
 		name := allreduce.AlgorithmSingleShot
 		least := times[name][i] * calibrationMargin
-		for _, other := range allreduce.Algorithms() {
+		for _, other := range algorithmNames() {
 			if t, ok := times[other]; ok && other != name && t[i] < least {
 				name, least = other, t[i]
 			}

@@ -5,8 +5,8 @@ package plugin
 //
 // static size_t tensor_overhead(void) { return vkcomm_ggml.ggml_tensor_overhead(); }
 //
-// static void sync_start(struct vkcomm_sync *s, struct ggml_backend *backend, uintptr_t drain, uintptr_t context) {
-//     *s = (struct vkcomm_sync){ .backend = backend, .drain = (void (*)(void *)) drain, .context = (void *) context };
+// static void sync_start(struct vkcomm_sync *s, struct ggml_backend *backend, uintptr_t synchronized, uintptr_t context) {
+//     *s = (struct vkcomm_sync){ .backend = backend, .synchronized = (void (*)(void *, bool)) synchronized, .context = (void *) context };
 //     vkcomm_host->sync_add(s);
 // }
 //
@@ -252,6 +252,9 @@ func (c *Comm) selectAlgorithms() error {
 			return err
 		}
 	}
+	if c.config.Algo == nil || c.choose.wantsRelay() {
+		c.openRelay()
+	}
 	if forced {
 		return nil
 	}
@@ -263,6 +266,27 @@ func (c *Comm) selectAlgorithms() error {
 	}
 	c.half = half
 	return nil
+}
+
+// openRelay takes the relay into use if the devices can do it and it passes its
+// self-test. Without it, semaphores do.
+func (c *Comm) openRelay() {
+	level := levelDebug
+	if c.config.Algo != nil {
+		level = levelWarn // it was asked for
+	}
+	if err := c.ranks.OpenRelay(); err != nil {
+		logf(level, "no relay: %v", err)
+		return
+	}
+	if err := testRelay(c.ranks); err != nil {
+		logf(level, "no relay: self-test: %v", err)
+		c.ranks.CloseRelay()
+		return
+	}
+	host, device := c.ranks.RelayBytes()
+	logf(levelDebug, "relay: %d bytes of host memory and %d bytes of host-visible device memory a rank", host, device)
+	c.choose.relay = true
 }
 
 // register makes the handle and lets the host's synchronisations cover our work.
@@ -321,9 +345,18 @@ func (c *Comm) submit(program *vkimpl.Program) bool {
 	if err != nil {
 		return c.refuse(reasonSubmit, err)
 	}
-	c.half = (c.half + program.Schedule.Rounds) % 2
+	c.half = nextHalf(c.half, program.Schedule)
 	c.stats.count(program.Schedule)
 	return true
+}
+
+// nextHalf is the staging half that is due after a schedule. A relay has halves
+// of its own, and leaves those of the staging as they are.
+func nextHalf(half int, s *allreduce.Schedule) int {
+	if s.Algorithm == allreduce.AlgorithmRelay {
+		return half
+	}
+	return (half + s.Rounds) % 2
 }
 
 // program returns the recorded program for the operands just resolved.

@@ -45,7 +45,7 @@ var variables = []variable{
 	{"GGML_VK_COMM_FP32", "1, 0, on, off", "0", func(c *Config, v string) bool { return parseSwitch(v, &c.FP32) }},
 	{"GGML_VK_COMM_WIRE", "f32, f16, bf16", "f16", parseWire},
 	{"GGML_VK_COMM_RING", "1, 0, on, off", "0", func(c *Config, v string) bool { return parseSwitch(v, &c.Ring) }},
-	{"GGML_VK_COMM_ALGO", "ranges from 0 to max as singleshot:0-256K,pipeline:256K-max, of " + strings.Join(allreduce.Algorithms(), ", "), "automatic",
+	{"GGML_VK_COMM_ALGO", "ranges from 0 to max as singleshot:0-256K,pipeline:256K-max, of " + strings.Join(algorithmNames(), ", "), "automatic",
 		func(c *Config, v string) (ok bool) { c.Algo, ok = parseAlgo(v); return ok }},
 	{"GGML_VK_COMM_PROXY", "1 (force), 0 (forbid), on, off", "automatic", parseProxy},
 	{"GGML_VK_COMM_STAGING_MB", "1 to 1024", strconv.Itoa(defaultStagingMB), parseStaging},

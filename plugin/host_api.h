@@ -55,12 +55,13 @@ struct vkcomm_buffer_info {
 };
 
 /* Work of ours that ggml may not know of. While pending is non-zero a
- * ggml_backend_synchronize() of that backend that did not itself wait for a
- * fence calls drain(context), which must return when the work is complete. */
+ * ggml_backend_synchronize() of that backend ends with synchronized(context,
+ * covered), which must return when the work is complete; covered: the host has
+ * itself waited for a fence behind all of it. */
 struct vkcomm_sync {
     struct ggml_backend *backend;
     uint32_t            pending; /* atomic */
-    void              (*drain)(void *context);
+    void              (*synchronized)(void *context, bool covered);
     void               *context;
     struct vkcomm_sync *next;
 };

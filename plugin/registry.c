@@ -349,21 +349,19 @@ void vkcomm_sync_done(struct ggml_backend *backend, bool covered) {
         return;
     }
     for (;;) {
-        void (*drain)(void *) = NULL;
-        void *context         = NULL;
+        void (*synchronized)(void *, bool) = NULL;
+        void *context                      = NULL;
         pthread_mutex_lock(&lock);
-        for (struct vkcomm_sync *s = syncs; s && !drain; s = s->next) {
+        for (struct vkcomm_sync *s = syncs; s && !synchronized; s = s->next) {
             if (s->backend == backend && __atomic_exchange_n(&s->pending, 0, __ATOMIC_ACQ_REL)) {
-                drain   = s->drain;
-                context = s->context;
+                synchronized = s->synchronized;
+                context      = s->context;
             }
         }
         pthread_mutex_unlock(&lock);
-        if (!drain) {
+        if (!synchronized) {
             return;
         }
-        if (!covered) {
-            drain(context);
-        }
+        synchronized(context, covered);
     }
 }

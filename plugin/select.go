@@ -3,6 +3,7 @@ package plugin
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,6 +18,7 @@ type selection struct {
 	// wireFrom is the size from which wire is used; below it is F32.
 	wireFrom int64
 	source   string // where the rules come from, for the log
+	relay    bool   // the communicator has one
 }
 
 // rule is an algorithm for sizes from <= bytes < to.
@@ -41,15 +43,23 @@ func table(world int) []rule {
 	return []rule{{allreduce.AlgorithmSingleShot, 0, 256 << 10}, {allreduce.AlgorithmTwoShot, 256 << 10, maxBytes}}
 }
 
-// algorithm for a tensor of so many bytes.
+// algorithm for a tensor of so many bytes. A relay that a rule asks for and that
+// cannot take the tensor gives way to single-shot.
 func (s *selection) algorithm(bytes int64) string {
 	for _, r := range s.rules {
-		if bytes < r.to {
-			return r.algorithm
+		if bytes >= r.to {
+			continue
 		}
+		if r.algorithm == allreduce.AlgorithmRelay && (!s.relay || bytes > relayBytes) {
+			break
+		}
+		return r.algorithm
 	}
 	return allreduce.AlgorithmSingleShot
 }
+
+// relayBytes is the most that the relay takes.
+const relayBytes = 4 * allreduce.RelayElements
 
 // wireFor a tensor of so many bytes.
 func (s *selection) wireFor(bytes int64) allreduce.Wire {
@@ -132,13 +142,14 @@ func parseAlgo(text string) ([]rule, bool) {
 	return rules, next == maxBytes
 }
 
-func isAlgorithm(name string) bool {
-	for _, a := range allreduce.Algorithms() {
-		if a == name {
-			return true
-		}
-	}
-	return false
+func isAlgorithm(name string) bool { return slices.Contains(algorithmNames(), name) }
+
+// algorithmNames are those that GGML_VK_COMM_ALGO accepts.
+func algorithmNames() []string { return append(allreduce.Algorithms(), allreduce.AlgorithmRelay) }
+
+// wantsRelay reports whether a rule asks for it.
+func (s *selection) wantsRelay() bool {
+	return slices.ContainsFunc(s.rules, func(r rule) bool { return r.algorithm == allreduce.AlgorithmRelay })
 }
 
 func parseBytes(text string) (int64, bool) {

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -30,7 +31,7 @@ func TestParseAlgo(t *testing.T) {
 func TestSelectionPrintsWhatAlgoReads(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cuts := rapid.SliceOfNDistinct(rapid.Int64Range(1, 1<<32), 0, 4, rapid.ID).Draw(t, "cuts")
-		names := rapid.SliceOfN(rapid.SampledFrom(allreduce.Algorithms()), len(cuts)+1, len(cuts)+1).Draw(t, "names")
+		names := rapid.SliceOfN(rapid.SampledFrom(algorithmNames()), len(cuts)+1, len(cuts)+1).Draw(t, "names")
 		rules := rulesOf(names, cuts)
 		text := ""
 		for i, r := range rules {
@@ -67,9 +68,26 @@ func TestFasterRules(t *testing.T) {
 		"pipeline":   {30, 25, 60, 200},
 		"twoshot":    {40, 40, 61, 300},
 	}
+	if got := fastest([]int64{16 << 10, 1 << 20}, map[string][]float64{"singleshot": {50, 100}, "relay": {20, math.Inf(1)}}); !cmp.Equal(got,
+		[]rule{{"relay", 0, 128 << 10}, {"singleshot", 128 << 10, maxBytes}}, cmp.AllowUnexported(rule{})) {
+		t.Error(got)
+	}
 	got := fastest([]int64{16 << 10, 64 << 10, 256 << 10, 1 << 20}, times)
 	want := []rule{{"singleshot", 0, 128 << 10}, {"pipeline", 128 << 10, maxBytes}}
 	if !cmp.Equal(got, want, cmp.AllowUnexported(rule{})) {
 		t.Error(got)
+	}
+}
+
+func TestRelayGivesWay(t *testing.T) {
+	s := selection{rules: []rule{{allreduce.AlgorithmRelay, 0, maxBytes}}}
+	if got := s.algorithm(4); got != allreduce.AlgorithmSingleShot {
+		t.Errorf("without a relay: %s", got)
+	}
+	s.relay = true
+	for bytes, want := range map[int64]string{4: "relay", relayBytes: "relay", relayBytes + 4: "singleshot"} {
+		if got := s.algorithm(bytes); got != want {
+			t.Errorf("%d bytes: %s, want %s", bytes, got, want)
+		}
 	}
 }

@@ -24,7 +24,7 @@ const (
 // compiles every pipeline that decode needs. When it fails, queues that wait
 // for the communicator have been released. half is the staging half due next.
 func selfTest(ranks *vkimpl.Ranks) (half int, err error) {
-	t := selfTester{ranks: ranks, world: len(ranks.Devices)}
+	t := selfTester{ranks: ranks, world: len(ranks.Devices), algorithm: allreduce.AlgorithmSingleShot}
 	const largest = 3*selfTestChunk/4 + 5
 	for r := range t.world {
 		b, binding, err := ranks.HostBuffer(r, largest)
@@ -46,22 +46,55 @@ func selfTest(ranks *vkimpl.Ranks) (half int, err error) {
 			return 0, err // the buffers stay alive: a queue may still use them
 		}
 	}
+	t.close()
+	return t.half, err
+}
+
+func (t *selfTester) close() {
 	for _, p := range t.programs {
 		p.Close()
 	}
 	for _, b := range t.buffers {
 		b.Close()
 	}
-	return t.half, err
+}
+
+// Patience of the relay's kernels: in the self-test, where nothing else is
+// queued and a device that cannot run all ranks' kernels at once must show it
+// soon; and in use, where a peer may have a prompt or another context to finish
+// first, or be stopped by a debugger.
+const relayTestPatience, relayPatience = 50 * time.Millisecond, 30 * time.Second
+
+// testRelay is selfTest for the relay. Its kernels give up by themselves, so
+// that nothing needs to be released.
+func testRelay(ranks *vkimpl.Ranks) error {
+	t := selfTester{ranks: ranks, world: len(ranks.Devices), algorithm: allreduce.AlgorithmRelay}
+	const largest = 16385
+	for r := range t.world {
+		b, binding, err := ranks.HostBuffer(r, largest)
+		if err != nil {
+			return err
+		}
+		t.buffers, t.bindings = append(t.buffers, b), append(t.bindings, binding)
+	}
+	ranks.SetRelayPatience(relayTestPatience)
+	var err error
+	for i := 0; err == nil && i < 6; i++ { // every half several times
+		err = t.run([]int64{1, 257, largest}[i%3], uint64(i/3))
+	}
+	ranks.SetRelayPatience(relayPatience)
+	t.close()
+	return err
 }
 
 type selfTester struct {
-	ranks    *vkimpl.Ranks
-	world    int
-	half     int
-	buffers  []*vkimpl.Buffer
-	bindings []vkimpl.Binding
-	programs []*vkimpl.Program
+	ranks     *vkimpl.Ranks
+	algorithm string
+	world     int
+	half      int
+	buffers   []*vkimpl.Buffer
+	bindings  []vkimpl.Binding
+	programs  []*vkimpl.Program
 }
 
 // operand of a rank: small integers, whose sums are exact in any order.
@@ -76,7 +109,7 @@ func (t *selfTester) run(elements int64, zero uint64) error {
 			}
 		}
 	}
-	schedule, err := allreduce.SingleShot(allreduce.Params{World: t.world, Elements: elements, ZeroRanks: zero,
+	schedule, err := allreduce.Build(t.algorithm, allreduce.Params{World: t.world, Elements: elements, ZeroRanks: zero,
 		Half: t.half, HalfBytes: t.ranks.HalfBytes(), ChunkBytes: selfTestChunk})
 	if err != nil {
 		return err
@@ -89,7 +122,7 @@ func (t *selfTester) run(elements int64, zero uint64) error {
 	if err := t.ranks.Submit(program); err != nil {
 		return err
 	}
-	t.half = (t.half + schedule.Rounds) % 2
+	t.half = nextHalf(t.half, schedule)
 	for r := range t.world {
 		switch ok, err := t.ranks.Drain(r, selfTestTimeout); {
 		case err != nil:

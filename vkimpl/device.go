@@ -31,6 +31,7 @@ type Device struct {
 	Name, Driver           string
 	DeviceUUID, DriverUUID [16]byte
 	VendorID               uint32
+	OnCPU                  bool // a software implementation
 	TimelineShareable      bool // OPAQUE_FD timelines can leave and enter it
 
 	rank     int
@@ -123,7 +124,7 @@ func (d *Device) query() error {
 		return unsupported(d.rank, "has no %s", C.GoString(missing))
 	}
 	d.Name, d.Driver = C.GoString(&p.name[0]), C.GoString(&p.driver[0])
-	d.VendorID = uint32(p.vendor_id)
+	d.VendorID, d.OnCPU = uint32(p.vendor_id), bool(p.on_cpu)
 	d.DeviceUUID = *(*[16]byte)(unsafe.Pointer(&p.device_uuid))
 	d.DriverUUID = *(*[16]byte)(unsafe.Pointer(&p.driver_uuid))
 	d.TimelineShareable = bool(p.timeline_shareable) && d.adopted.ExternalSemaphoreFD

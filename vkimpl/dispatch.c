@@ -53,6 +53,7 @@ const char *vkcomm_vk_properties(VkInstance instance, VkPhysicalDevice physical_
     const VkPhysicalDeviceLimits *limits = &all.properties.limits;
     *out = (struct vkcomm_properties){
         .vendor_id               = all.properties.vendorID,
+        .on_cpu                  = all.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU,
         .host_import_alignment   = host.minImportedHostPointerAlignment,
         .buffer_offset_alignment = limits->minStorageBufferOffsetAlignment,
         .max_storage_range       = limits->maxStorageBufferRange,

@@ -47,6 +47,7 @@ struct vkcomm_properties {
     char     name[VK_MAX_PHYSICAL_DEVICE_NAME_SIZE];
     char     driver[VK_MAX_DRIVER_NAME_SIZE];
     uint32_t vendor_id;
+    bool     on_cpu; /* a software implementation */
     uint8_t  device_uuid[VK_UUID_SIZE];
     uint8_t  driver_uuid[VK_UUID_SIZE];
     uint64_t host_import_alignment; /* minImportedHostPointerAlignment, 0: no import */

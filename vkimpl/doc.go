@@ -6,9 +6,11 @@
 // lacks, and the hot path, is C beside this file:
 //
 //	dispatch.c   commands resolved per device, timeline waits, external handles
+//	create.c     creation calls that goki/vulkan cannot make safely
 //	record.c     one batch of a schedule into a command buffer
 //	executor.c   submission of a recorded schedule
 //	proxy.c      the thread that carries progress between devices
+//	standalone.c a host's side, for what runs without ggml
 //
 // A [Ranks] is one communicator's devices. A [Program] is a schedule bound to
 // tensors and recorded; [Ranks.Submit] is the only call on the hot path, and it

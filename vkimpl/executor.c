@@ -36,6 +36,7 @@ struct vkcomm_program {
     struct relocation             *relocations;
     struct group                  *groups;
     uint64_t                       advance[VKCOMM_MAX_WORLD][VKCOMM_QUEUES];
+    uint32_t                       relay_elements; /* 0: not relayed */
 };
 
 struct vkcomm_program *vkcomm_program_new(uint32_t batch_count, uint32_t wait_count) {
@@ -130,6 +131,10 @@ void vkcomm_program_advance(struct vkcomm_program *p, uint32_t rank, uint32_t qu
     p->advance[rank][queue] = values;
 }
 
+void vkcomm_program_relay(struct vkcomm_program *p, uint32_t elements) {
+    p->relay_elements = elements;
+}
+
 /* Further than any reduction in flight will signal. */
 #define BEYOND (1u << 20)
 
@@ -158,6 +163,13 @@ void vkcomm_executor_release(struct vkcomm_executor *x, const VkSemaphore *views
         }
     }
     release_all(x);
+    /* A drain that follows waits for a value of its own beyond, not for one
+     * that the timeline has by now. */
+    for (uint32_t rank = 0; rank < x->world; rank++) {
+        for (uint32_t queue = 0; queue < VKCOMM_QUEUES; queue++) {
+            x->base[rank][queue] += BEYOND;
+        }
+    }
 }
 
 void vkcomm_executor_fatal(struct vkcomm_executor *x, const char *what, VkResult result) {
@@ -174,8 +186,16 @@ void vkcomm_executor_proxy_failed(void *executor, const char *what, VkResult res
     vkcomm_executor_fatal(executor, what, result);
 }
 
+void vkcomm_executor_relay_failed(void *executor) {
+    vkcomm_executor_fatal(executor, "waiting for a peer's relayed operand", VK_TIMEOUT);
+}
+
 VkResult vkcomm_executor_submit(struct vkcomm_executor *x, struct vkcomm_program *p) {
     pthread_mutex_lock(&collective);
+    if (p->relay_elements && x->relay && !vkcomm_relay_ready(x->relay)) {
+        pthread_mutex_unlock(&collective);
+        return VK_NOT_READY;
+    }
     for (uint32_t i = 0; i < p->relocation_count; i++) {
         const struct relocation *r = &p->relocations[i];
         *r->slot = x->base[r->rank][r->queue] + (uint64_t) r->value;
@@ -189,6 +209,9 @@ VkResult vkcomm_executor_submit(struct vkcomm_executor *x, struct vkcomm_program
         }
         if (result != VK_SUCCESS) {
             vkcomm_executor_fatal(x, "vkQueueSubmit", result);
+        }
+        if (i == 0 && p->relay_elements && x->relay) {
+            vkcomm_relay_expect(x->relay, p->relay_elements); /* its number is taken by the kernel just submitted */
         }
         if (g->reached && x->proxy[g->rank][g->queue]) {
             vkcomm_proxy_expect(x->proxy[g->rank][g->queue], x->base[g->rank][g->queue] + (uint64_t) g->reached);
@@ -221,10 +244,14 @@ VkResult vkcomm_executor_drain(struct vkcomm_executor *x, uint32_t rank, uint64_
     return result == VK_SUCCESS ? vkcomm_vk_wait(&x->ranks[rank], timeline, value, timeout_ns) : result;
 }
 
-void vkcomm_executor_drain_callback(void *argument) {
-    struct vkcomm_drain *drain  = argument;
-    VkResult             result = vkcomm_executor_drain(drain->executor, drain->rank, UINT64_MAX);
+void vkcomm_executor_synchronized(void *argument, bool covered) {
+    struct vkcomm_drain    *drain    = argument;
+    struct vkcomm_executor *executor = drain->executor;
+    VkResult result = covered ? VK_SUCCESS : vkcomm_executor_drain(executor, drain->rank, UINT64_MAX);
     if (result != VK_SUCCESS) {
-        vkcomm_executor_fatal(drain->executor, "waiting for a rank's queue", result);
+        vkcomm_executor_fatal(executor, "waiting for a rank's queue", result);
+    }
+    if (executor->relay && vkcomm_relay_has_failed(executor->relay)) {
+        vkcomm_executor_relay_failed(executor);
     }
 }

@@ -9,6 +9,7 @@
 
 #include "dispatch.h"
 #include "proxy.h"
+#include "relay.h"
 
 enum { VKCOMM_MAX_WORLD = 16, VKCOMM_QUEUES = 2 };
 
@@ -17,7 +18,7 @@ typedef void (*vkcomm_log_fn)(int level, const char *line);
 
 struct vkcomm_executor;
 
-/* Argument of vkcomm_executor_drain_callback. */
+/* Argument of vkcomm_executor_synchronized. */
 struct vkcomm_drain {
     struct vkcomm_executor *executor;
     uint32_t                rank;
@@ -31,6 +32,7 @@ struct vkcomm_executor {
     VkSemaphore          timeline[VKCOMM_MAX_WORLD][VKCOMM_QUEUES];
     uint64_t             base[VKCOMM_MAX_WORLD][VKCOMM_QUEUES];
     struct vkcomm_proxy *proxy[VKCOMM_MAX_WORLD][VKCOMM_QUEUES]; /* NULL: native */
+    struct vkcomm_relay *relay; /* NULL: none */
     vkcomm_submit_fn     submit;
     vkcomm_log_fn        log;
     struct vkcomm_drain  drains[VKCOMM_MAX_WORLD];
@@ -57,8 +59,12 @@ void vkcomm_program_add(struct vkcomm_program *program, uint32_t rank, uint32_t 
 /* The program moves timeline (rank, queue) by this much in all. */
 void vkcomm_program_advance(struct vkcomm_program *program, uint32_t rank, uint32_t queue, uint64_t values);
 
+/* The program is a relayed reduction of so many elements. */
+void vkcomm_program_relay(struct vkcomm_program *program, uint32_t elements);
+
 /* Submits all batches. VK_SUCCESS, or the error of the very first submission,
- * after which nothing has happened. A later failure does not return: queues
+ * after which nothing has happened; VK_NOT_READY, likewise, when too many relayed
+ * reductions are in flight. A later failure does not return: queues
  * that wait are released, one line is logged, and the process aborts, as ggml
  * does on a lost device. */
 VkResult vkcomm_executor_submit(struct vkcomm_executor *executor, struct vkcomm_program *program);
@@ -67,9 +73,10 @@ VkResult vkcomm_executor_submit(struct vkcomm_executor *executor, struct vkcomm_
  * with it the rank's part of every reduction: a schedule ends there. */
 VkResult vkcomm_executor_drain(struct vkcomm_executor *executor, uint32_t rank, uint64_t timeout_ns);
 
-/* The same without a limit, for a host that synchronises the rank: a queue that
- * cannot be waited for is fatal. */
-void vkcomm_executor_drain_callback(void *drain);
+/* For a host that synchronised the rank. Waits without a limit where the host's
+ * own wait did not cover our work, and lets no failed relay pass: either failure
+ * is fatal. */
+void vkcomm_executor_synchronized(void *drain, bool covered);
 
 /* Lets every queue go that waits for this communicator, whatever it waits for.
  * views: all semaphores that ranks wait on, [rank][peer][queue]. For a
@@ -81,7 +88,8 @@ void vkcomm_executor_release(struct vkcomm_executor *executor, const VkSemaphore
 void vkcomm_executor_fatal(struct vkcomm_executor *executor, const char *what, VkResult result)
     __attribute__((noreturn));
 
-/* The same with the signature of a proxy's failure callback. */
+/* The same with the signatures of the threads' failure callbacks. */
 void vkcomm_executor_proxy_failed(void *executor, const char *what, VkResult result);
+void vkcomm_executor_relay_failed(void *executor);
 
 #endif

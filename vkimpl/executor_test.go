@@ -102,24 +102,30 @@ func masks(world int) []uint64 {
 	return []uint64{0, 1, all &^ 1, all}
 }
 
+// everyShape is one algorithm and wire at all sizes and masks.
+func (g *rig) everyShape(algorithm string, wire allreduce.Wire) []*allreduce.Schedule {
+	c := &chain{g: g}
+	for _, elements := range []int64{1, 255, 257, 3*g.HalfBytes()/4 + 123} { // the last in several rounds
+		for i, zero := range masks(g.world) {
+			c.add(algorithm, allreduce.Params{Elements: elements, Wire: wire, ZeroRanks: zero,
+				TransferQueue: masks(g.world)[(i+int(elements))%4]})
+		}
+	}
+	return c.seq
+}
+
 func TestSchedulesMatchTheSimulator(t *testing.T) {
 	for world := 2; world <= 5; world++ {
 		t.Run(fmt.Sprintf("n=%d", world), func(t *testing.T) {
 			g := openRig(t, world, staging, tensorFloats)
 			rng := seeded(uint64(world))
-			rounds := 3 * g.HalfBytes() / 4 // elements
-			for _, algorithm := range allreduce.Algorithms() {
-				for _, wire := range allWires {
-					c := &chain{g: g}
-					for _, elements := range []int64{1, 255, 257, rounds + 123} {
-						for i, zero := range masks(world) {
-							c.add(algorithm, allreduce.Params{Elements: elements, Wire: wire, ZeroRanks: zero,
-								TransferQueue: masks(world)[(i+int(elements))%4]})
-						}
+			g.eachOrdering(func() {
+				for _, algorithm := range allreduce.Algorithms() {
+					for _, wire := range allWires {
+						g.compare(g.everyShape(algorithm, wire), rng)
 					}
-					g.compare(c.seq, rng)
 				}
-			}
+			})
 		})
 	}
 }
@@ -146,12 +152,14 @@ func TestMixedSequencesMatchTheSimulator(t *testing.T) {
 		t.Run(fmt.Sprintf("n=%d", world), func(t *testing.T) {
 			g := openRig(t, world, staging, tensorFloats)
 			rng := seeded(uint64(10 + world))
-			c := &chain{g: g}
-			for range 4 {
-				c.seq = nil
-				c.mixed(24, rng)
-				g.compare(c.seq, rng)
-			}
+			g.eachOrdering(func() {
+				c := &chain{g: g}
+				for range 4 {
+					c.seq = nil
+					c.mixed(24, rng)
+					g.compare(c.seq, rng)
+				}
+			})
 		})
 	}
 }
@@ -231,21 +239,25 @@ func TestReadSeesTheSum(t *testing.T) {
 }
 
 func TestReleaseLetsWaitingQueuesGo(t *testing.T) {
+	const elements = 1 << 11
 	g := openRig(t, 2, staging, tensorFloats)
 	s := handMade(2, allreduce.F32, g.HalfBytes(), func(rank int) []allreduce.Step {
-		return []allreduce.Step{{Op: allreduce.Pack, Count: 8, Dst: stagingAt(rank, 0), Srcs: []allreduce.Region{tensorAt(rank, 0)}}}
+		return []allreduce.Step{{Op: allreduce.Unpack, Count: elements, Dst: tensorAt(rank, 0), Srcs: []allreduce.Region{stagingAt(rank, 0)}}}
 	})
 	// Rank 0 waits for a signal of rank 1 that is submitted nowhere.
 	s.Batches[0].Waits = []allreduce.Wait{{Point: allreduce.Point{Rank: 1, Queue: allreduce.Compute, Value: 1}}}
 	p, err := g.Program(s, g.bindings)
 	must(t, err)
+	defer p.Close()
 	must(t, g.Submit(p))
 	ok, err := g.Drain(0, 50*time.Millisecond)
 	must(t, err)
-	if ok {
+	if ok || g.words(0)[0] != canary {
 		t.Fatal("rank 0 does not wait for rank 1")
 	}
 	g.Release()
 	g.drain()
-	p.Close()
+	if w := g.words(0)[elements-1]; w != 0 {
+		t.Fatalf("Drain did not wait for the batch that was released: the tensor has %#08x", w)
+	}
 }

@@ -341,7 +341,7 @@ func TestReduceIsTheReferenceSum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := reduction{
 			wire:    rapid.SampledFrom([]allreduce.Wire{allreduce.F32, allreduce.F16, allreduce.BF16}).Draw(t, "wire"),
-			sources: rapid.SampledFrom([]int{1, 2, 3, most}).Draw(t, "sources"),
+			sources: rapid.SampledFrom([]int{1, 3, most}).Draw(t, "sources"),
 			publish: rapid.Bool().Draw(t, "publish"),
 		}
 		x.own = rapid.SampledFrom([]int{0, x.sources - 1, x.sources}).Draw(t, "own")

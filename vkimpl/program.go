@@ -40,23 +40,43 @@ func (r *Ranks) Program(s *allreduce.Schedule, bindings []Binding) (*Program, er
 	for i := range s.Batches {
 		waits += len(s.Batches[i].Waits)
 	}
-	p := &Program{Schedule: s, ranks: r, commands: make([][C.VKCOMM_QUEUES][]vk.CommandBuffer, s.World), sets: make([][]vk.DescriptorSet, s.World)}
-	if p.c = C.vkcomm_program_new(C.uint32_t(len(s.Batches)), C.uint32_t(waits)); p.c == nil {
-		return nil, fmt.Errorf("out of memory for %d batches", len(s.Batches))
+	p, err := r.newProgram(s, len(s.Batches), waits)
+	if err != nil {
+		return nil, err
 	}
-	r.live++
-	for i := range s.Batches {
-		if err := p.add(&s.Batches[i], bindings); err != nil {
-			p.Close()
-			return nil, err
+	if s.Algorithm == allreduce.AlgorithmRelay {
+		err = p.relayProgram(bindings)
+	} else {
+		err = p.batches(bindings)
+	}
+	if err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// newProgram has room for so many batches and waits.
+func (r *Ranks) newProgram(s *allreduce.Schedule, batches, waits int) (*Program, error) {
+	p := &Program{Schedule: s, ranks: r, commands: make([][C.VKCOMM_QUEUES][]vk.CommandBuffer, s.World), sets: make([][]vk.DescriptorSet, s.World)}
+	if p.c = C.vkcomm_program_new(C.uint32_t(batches), C.uint32_t(waits)); p.c == nil {
+		return nil, fmt.Errorf("out of memory for %d batches", batches)
+	}
+	return p, nil
+}
+
+func (p *Program) batches(bindings []Binding) error {
+	for i := range p.Schedule.Batches {
+		if err := p.add(&p.Schedule.Batches[i], bindings); err != nil {
+			return err
 		}
 	}
-	for rank, values := range s.Signals {
+	for rank, values := range p.Schedule.Signals {
 		for queue, n := range values {
 			C.vkcomm_program_advance(p.c, C.uint32_t(rank), C.uint32_t(queue), C.uint64_t(n))
 		}
 	}
-	return p, nil
+	return nil
 }
 
 // Submit puts the program behind whatever the ranks' queues hold. An error
@@ -79,7 +99,6 @@ func (p *Program) Close() {
 	}
 	C.vkcomm_program_free(p.c)
 	p.c = nil
-	p.ranks.live--
 }
 
 // add records a batch and appends it to the submissions.
@@ -205,9 +224,7 @@ func (p *Program) dispatchStep(rank int, s *allreduce.Step, tensor Binding) (C.s
 		peers = append(peers, p.ranks.find(rank, allreduce.Region{Space: allreduce.Zero, Rank: rank}, tensor).info(allreduce.OffsetAlign))
 	}
 	to := p.ranks.find(rank, destination, tensor).info(max(bytes, allreduce.OffsetAlign))
-	at := p.ranks.find(rank, operand, tensor)
-	phase := at.offset % d.limits.offsetAlignment
-	at.offset -= phase
+	at, phase := d.alignTensor(p.ranks.find(rank, operand, tensor))
 	bound := at.info(int64(phase) + 4*s.Count)
 	C.vkcomm_write_set(d.vk, as[C.VkDescriptorSet](raw(set)), &bound, C.uint32_t(len(peers)), unsafe.SliceData(peers), &to)
 
@@ -217,6 +234,14 @@ func (p *Program) dispatchStep(rank int, s *allreduce.Step, tensor Binding) (C.s
 		push: C.struct_vkcomm_push{count: C.uint32_t(s.Count), tensor_offset: C.uint32_t(phase / 4),
 			zero_sources: C.uint32_t(zero)},
 	}, nil
+}
+
+// alignTensor moves a place down to where a storage buffer may be bound; phase
+// is the distance in bytes, a multiple of 4.
+func (d *Device) alignTensor(at place) (bound place, phase uint64) {
+	phase = at.offset % d.limits.offsetAlignment
+	at.offset -= phase
+	return at, phase
 }
 
 // kernelOf is the kernel that does a step on rank.

@@ -26,7 +26,7 @@ type Ranks struct {
 	staging  [][]*Buffer               // [device rank][owner rank]
 	scratch  []*Buffer                 // by rank, empty where no schedule needs it
 	ordering *semaphores.Ordering
-	live     int // programs that exist
+	relay    *relay // nil: none
 }
 
 // Callbacks are C functions of the host side.
@@ -185,12 +185,13 @@ func (r *Ranks) Drain(rank int, timeout time.Duration) (ok bool, err error) {
 	return result == C.VK_SUCCESS, check("waiting for the queue", rank, vk.Result(result))
 }
 
-// DrainCallback is a C function, void (*)(void *), and its argument, which
-// together do what Drain does without a timeout and without Go.
+// DrainCallback is a C function, void (*)(void *, bool), and its argument: what a
+// host that synchronises rank calls, with whether it has waited for our work as
+// well. It waits otherwise, without a timeout and without Go.
 func (r *Ranks) DrainCallback(rank int) (function, argument uintptr) {
 	drain := &r.c.drains[rank]
 	drain.executor, drain.rank = r.c, C.uint32_t(rank)
-	return uintptr(C.vkcomm_executor_drain_callback), uintptr(unsafe.Pointer(drain))
+	return uintptr(C.vkcomm_executor_synchronized), uintptr(unsafe.Pointer(drain))
 }
 
 // Release lets go every queue that still waits for a semaphore of this
@@ -219,6 +220,7 @@ func (r *Ranks) Fatal(what string, result vk.Result) {
 
 // Close releases everything. No queue may use any of it.
 func (r *Ranks) Close() {
+	r.CloseRelay()
 	if r.ordering != nil {
 		r.ordering.Close()
 	}

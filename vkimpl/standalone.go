@@ -8,7 +8,6 @@ import "C"
 import (
 	"errors"
 	"fmt"
-	"math"
 	"unsafe"
 
 	vk "github.com/goki/vulkan"
@@ -25,8 +24,8 @@ type PhysicalDevice struct {
 	DeviceUUID    [16]byte
 	TransferQueue bool // has a queue family that only copies
 
-	handle   vk.PhysicalDevice
-	families families
+	handle vk.PhysicalDevice
+	offer  C.struct_vkcomm_standalone_offer
 }
 
 // StandaloneOptions changes what OpenStandalone makes. The zero value is what
@@ -34,8 +33,8 @@ type PhysicalDevice struct {
 type StandaloneOptions struct {
 	NoTransferQueue bool
 	// AliasTransferQueue names the compute queue as the transfer queue as well
-	// on a device without a family for it. Schedules run all the same, since
-	// their submission order alone never makes a queue wait for itself.
+	// on a device without a family for it. Schedules run all the same: in
+	// submission order nothing waits for what comes later.
 	AliasTransferQueue bool
 }
 
@@ -46,10 +45,11 @@ type Standalone struct {
 	Adopted   []Adopted        // one for each rank
 	Callbacks Callbacks
 
-	loader   uintptr
-	instance vk.Instance
-	devices  []vk.Device
-	known    []*C.struct_vkcomm_standalone_device
+	loader         uintptr // vkGetInstanceProcAddr
+	deviceProcAddr uintptr // vkGetDeviceProcAddr
+	instance       vk.Instance
+	devices        []vk.Device
+	known          []*C.struct_vkcomm_standalone_device
 }
 
 // OpenStandalone makes a device for each rank: rank r is on
@@ -105,6 +105,7 @@ func (s *Standalone) makeInstance() error {
 		return fmt.Errorf("%w: vkCreateInstance: VkResult %d", ErrNoVulkan, result)
 	}
 	s.instance = instance
+	s.deviceProcAddr = raw(C.vkcomm_standalone_device_proc_addr(as[C.VkInstance](raw(instance)), s.getProcAddr()))
 	return bindInstance(&Adopted{Instance: raw(instance), GetInstanceProcAddr: s.loader})
 }
 
@@ -120,6 +121,10 @@ func bindLoader(getInstanceProcAddr uintptr) error {
 	return vk.Init()
 }
 
+func (s *Standalone) getProcAddr() C.PFN_vkGetInstanceProcAddr {
+	return as[C.PFN_vkGetInstanceProcAddr](s.loader)
+}
+
 func (s *Standalone) list() error {
 	var count uint32
 	result := vk.EnumeratePhysicalDevices(s.instance, &count, nil)
@@ -131,8 +136,8 @@ func (s *Standalone) list() error {
 		return fmt.Errorf("%w: no device (VkResult %d)", ErrNoVulkan, result)
 	}
 	for _, h := range handles[:count] {
-		d, err := s.describe(h)
-		if err != nil {
+		d := PhysicalDevice{handle: h}
+		if err := s.describe(&d); err != nil {
 			return err
 		}
 		s.Physical = append(s.Physical, d)
@@ -140,21 +145,24 @@ func (s *Standalone) list() error {
 	return nil
 }
 
-func (s *Standalone) describe(handle vk.PhysicalDevice) (PhysicalDevice, error) {
+func (s *Standalone) describe(d *PhysicalDevice) error {
+	instance, physical := as[C.VkInstance](raw(s.instance)), as[C.VkPhysicalDevice](raw(d.handle))
 	var p C.struct_vkcomm_properties
-	missing := C.vkcomm_vk_properties(as[C.VkInstance](raw(s.instance)), as[C.VkPhysicalDevice](raw(handle)),
-		as[C.PFN_vkGetInstanceProcAddr](s.loader), false, &p)
-	if missing != nil {
-		return PhysicalDevice{}, fmt.Errorf("%w: the loader has no %s", ErrNoVulkan, C.GoString(missing))
+	if missing := C.vkcomm_vk_properties(instance, physical, s.getProcAddr(), false, &p); missing != nil {
+		return fmt.Errorf("%w: the loader has no %s", ErrNoVulkan, C.GoString(missing))
 	}
+	var offer C.struct_vkcomm_standalone_offer
+	C.vkcomm_standalone_query(instance, physical, s.getProcAddr(), &offer)
 	var core vk.PhysicalDeviceProperties
-	vk.GetPhysicalDeviceProperties(handle, &core)
+	vk.GetPhysicalDeviceProperties(d.handle, &core)
 	core.Deref()
 	defer core.Free()
-	f := findFamilies(handle)
-	return PhysicalDevice{Name: C.GoString(&p.name[0]), Driver: C.GoString(&p.driver[0]), Kind: kindOf(core.DeviceType),
-		API: vk.Version(core.ApiVersion).String(), DeviceUUID: *(*[16]byte)(unsafe.Pointer(&p.device_uuid)),
-		TransferQueue: f.transfer != noFamily, handle: handle, families: f}, nil
+	d.Name, d.Driver = C.GoString(&p.name[0]), C.GoString(&p.driver[0])
+	d.Kind, d.API = kindOf(core.DeviceType), vk.Version(core.ApiVersion).String()
+	d.DeviceUUID = *(*[16]byte)(unsafe.Pointer(&p.device_uuid))
+	d.TransferQueue = offer.transfer_family != C.VKCOMM_NO_FAMILY
+	d.offer = offer
+	return nil
 }
 
 func kindOf(t vk.PhysicalDeviceType) string {
@@ -171,154 +179,51 @@ func kindOf(t vk.PhysicalDeviceType) string {
 	return "other"
 }
 
-// families are indices of queue families, or noFamily.
-type families struct{ compute, transfer uint32 }
-
-const noFamily = math.MaxUint32
-
-// findFamilies chooses as ggml does: for compute a family without graphics
-// where there is one, for transfers one that does neither.
-func findFamilies(physical vk.PhysicalDevice) families {
-	var count uint32
-	vk.GetPhysicalDeviceQueueFamilyProperties(physical, &count, nil)
-	all := make([]vk.QueueFamilyProperties, count)
-	vk.GetPhysicalDeviceQueueFamilyProperties(physical, &count, all)
-	found := families{noFamily, noFamily}
-	var computeFlags, transferFlags vk.QueueFlags
-	const (
-		graphics = vk.QueueFlags(vk.QueueGraphicsBit)
-		compute  = vk.QueueFlags(vk.QueueComputeBit)
-		transfer = vk.QueueFlags(vk.QueueTransferBit)
-	)
-	for i := range all {
-		all[i].Deref()
-		flags := all[i].QueueFlags
-		all[i].Free()
-		switch {
-		case flags&compute != 0:
-			if found.compute == noFamily || computeFlags&graphics != 0 && flags&graphics == 0 {
-				found.compute, computeFlags = uint32(i), flags
-			}
-		case flags&transfer != 0 && flags&graphics == 0:
-			// Fewer flags: a copy engine rather than a video engine.
-			if found.transfer == noFamily || flags < transferFlags {
-				found.transfer, transferFlags = uint32(i), flags
-			}
-		}
-	}
-	return found
-}
-
 // add makes rank's device.
 func (s *Standalone) add(rank, index int, options StandaloneOptions) error {
 	if index < 0 || index >= len(s.Physical) {
 		return fmt.Errorf("%w: rank %d is to be on device %d, there are %d", ErrUnsupported, rank, index, len(s.Physical))
 	}
-	p := &s.Physical[index]
-	f := p.families
-	if f.compute == noFamily {
+	physical, offer := s.Physical[index].handle, s.Physical[index].offer
+	if offer.compute_family == C.VKCOMM_NO_FAMILY {
 		return unsupported(rank, "cannot compute")
 	}
 	if options.NoTransferQueue {
-		f.transfer = noFamily
+		offer.transfer_family = C.VKCOMM_NO_FAMILY
 	}
-	a := Adopted{Instance: raw(s.instance), PhysicalDevice: raw(p.handle), QueueFamily: f.compute, GetInstanceProcAddr: s.loader}
-	device, err := s.makeDevice(rank, p.handle, f, &a)
-	if err != nil {
+	var made C.VkDevice
+	result := C.vkcomm_standalone_create(as[C.VkInstance](raw(s.instance)), as[C.VkPhysicalDevice](raw(physical)),
+		s.getProcAddr(), &offer, &made)
+	if err := check("vkCreateDevice", rank, vk.Result(result)); err != nil {
 		return err
 	}
+	device := as[vk.Device](raw(made))
 	s.devices = append(s.devices, device)
-	a.Device, a.Queue = raw(device), queueOf(device, f.compute)
-	switch {
-	case f.transfer != noFamily:
-		a.TransferQueue, a.TransferFamily = queueOf(device, f.transfer), f.transfer
-	case options.AliasTransferQueue:
-		a.TransferQueue, a.TransferFamily = a.Queue, f.compute
+	a := Adopted{
+		Instance: raw(s.instance), PhysicalDevice: raw(physical), Device: raw(device),
+		Queue: queueOf(device, offer.compute_family), QueueFamily: uint32(offer.compute_family),
+		GetInstanceProcAddr: s.loader, GetDeviceProcAddr: s.deviceProcAddr,
+		Timeline: bool(offer.timeline), DynamicIndexing: bool(offer.dynamic_indexing),
+		ExternalMemoryHost: bool(offer.external_memory_host), ExternalSemaphoreFD: bool(offer.external_semaphore_fd),
 	}
-	a.GetDeviceProcAddr = s.deviceProcAddr()
-	known := C.vkcomm_standalone_add(as[C.VkDevice](a.Device), as[C.PFN_vkGetDeviceProcAddr](a.GetDeviceProcAddr),
+	switch {
+	case offer.transfer_family != C.VKCOMM_NO_FAMILY:
+		a.TransferQueue, a.TransferFamily = queueOf(device, offer.transfer_family), uint32(offer.transfer_family)
+	case options.AliasTransferQueue:
+		a.TransferQueue, a.TransferFamily = a.Queue, a.QueueFamily
+	}
+	s.Adopted = append(s.Adopted, a)
+	known := C.vkcomm_standalone_add(made, as[C.PFN_vkGetDeviceProcAddr](a.GetDeviceProcAddr),
 		as[C.VkQueue](a.Queue), as[C.VkQueue](a.TransferQueue))
 	if known == nil {
 		return unsupported(rank, "has no vkQueueSubmit")
 	}
 	s.known = append(s.known, known)
-	s.Adopted = append(s.Adopted, a)
 	return nil
 }
 
-func queueOf(device vk.Device, family uint32) uintptr {
+func queueOf(device vk.Device, family C.uint32_t) uintptr {
 	var queue vk.Queue
-	vk.GetDeviceQueue(device, family, 0, &queue)
+	vk.GetDeviceQueue(device, uint32(family), 0, &queue)
 	return raw(queue)
-}
-
-func (s *Standalone) deviceProcAddr() uintptr {
-	return raw(C.vkcomm_standalone_device_proc_addr(as[C.VkInstance](raw(s.instance)), as[C.PFN_vkGetInstanceProcAddr](s.loader)))
-}
-
-// makeDevice makes a device with a queue of each family, and with what a
-// communicator can use of extensions and features, and notes the latter in a.
-func (s *Standalone) makeDevice(rank int, physical vk.PhysicalDevice, f families, a *Adopted) (vk.Device, error) {
-	queues := []vk.DeviceQueueCreateInfo{{SType: vk.StructureTypeDeviceQueueCreateInfo, QueueFamilyIndex: f.compute,
-		QueueCount: 1, PQueuePriorities: []float32{1}}}
-	if f.transfer != noFamily {
-		queues = append(queues, queues[0])
-		queues[1].QueueFamilyIndex = f.transfer
-	}
-	extensions, err := s.extensions(rank, physical, a)
-	if err != nil {
-		return nil, err
-	}
-	has := C.vkcomm_standalone_query(as[C.VkInstance](raw(s.instance)), as[C.VkPhysicalDevice](raw(physical)),
-		as[C.PFN_vkGetInstanceProcAddr](s.loader))
-	a.Timeline, a.DynamicIndexing = bool(has.timeline), bool(has.dynamic_indexing)
-	timeline := vk.PhysicalDeviceTimelineSemaphoreFeatures{SType: vk.StructureTypePhysicalDeviceTimelineSemaphoreFeatures,
-		TimelineSemaphore: vkBool(a.Timeline)}
-	defer timeline.Free()
-	next, _ := timeline.PassRef()
-	info := vk.DeviceCreateInfo{SType: vk.StructureTypeDeviceCreateInfo, PNext: unsafe.Pointer(next),
-		QueueCreateInfoCount: uint32(len(queues)), PQueueCreateInfos: queues,
-		EnabledExtensionCount: uint32(len(extensions)), PpEnabledExtensionNames: extensions,
-		PEnabledFeatures: []vk.PhysicalDeviceFeatures{{ShaderStorageBufferArrayDynamicIndexing: vkBool(a.DynamicIndexing)}}}
-	defer info.Free()
-	var device vk.Device
-	return device, check("vkCreateDevice", rank, vk.CreateDevice(physical, &info, nil, &device))
-}
-
-// extensions lists those that plugin/vkhooks.c adds to ggml's devices, as far as
-// the device has them, and notes them in a.
-func (s *Standalone) extensions(rank int, physical vk.PhysicalDevice, a *Adopted) (names []string, err error) {
-	var count uint32
-	result := vk.EnumerateDeviceExtensionProperties(physical, "", &count, nil)
-	all := make([]vk.ExtensionProperties, count)
-	if result == vk.Success && count > 0 {
-		result = vk.EnumerateDeviceExtensionProperties(physical, "", &count, all)
-	}
-	if err := check("vkEnumerateDeviceExtensionProperties", rank, result); err != nil {
-		return nil, err
-	}
-	var ignored bool
-	wanted := map[string]*bool{
-		"VK_EXT_external_memory_host":    &a.ExternalMemoryHost,
-		"VK_KHR_external_memory_fd":      &ignored,
-		"VK_EXT_external_memory_dma_buf": &ignored,
-		"VK_KHR_external_semaphore_fd":   &a.ExternalSemaphoreFD,
-	}
-	for i := range all[:count] {
-		all[i].Deref()
-		name := vk.ToString(all[i].ExtensionName[:])
-		all[i].Free()
-		if enabled := wanted[name]; enabled != nil {
-			*enabled = true
-			names = append(names, name+"\x00")
-		}
-	}
-	return names, nil
-}
-
-func vkBool(b bool) vk.Bool32 {
-	if b {
-		return vk.True
-	}
-	return vk.False
 }

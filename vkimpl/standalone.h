@@ -1,6 +1,7 @@
 /*
- * The little of a host that benchmarks and tests need: the Vulkan loader, what
- * a device offers, and a vkQueueSubmit with the lock that a host would take.
+ * The little of a host that benchmarks and tests need: the Vulkan loader,
+ * devices as ggml would have them, and a vkQueueSubmit with the lock that a
+ * host would take.
  */
 #ifndef VKCOMM_STANDALONE_H
 #define VKCOMM_STANDALONE_H
@@ -15,14 +16,26 @@ PFN_vkGetInstanceProcAddr vkcomm_standalone_loader(void);
 
 PFN_vkGetDeviceProcAddr vkcomm_standalone_device_proc_addr(VkInstance instance, PFN_vkGetInstanceProcAddr get);
 
-/* Features that a communicator asks of a device. */
-struct vkcomm_standalone_features {
+enum { VKCOMM_NO_FAMILY = 0x7fffffff };
+
+/* What a physical device has of that which a communicator uses. */
+struct vkcomm_standalone_offer {
+    /* Chosen as ggml does: for compute a queue family without graphics where
+     * there is one, for transfers one that does neither. VKCOMM_NO_FAMILY: none. */
+    uint32_t compute_family, transfer_family;
+    /* Features. */
     bool timeline, dynamic_indexing;
+    /* Extensions: those that plugin/vkhooks.c adds to ggml's devices. */
+    bool external_memory_host, external_memory_fd, external_dma_buf, external_semaphore_fd;
 };
 
-/* All false where the instance does not have vkGetPhysicalDeviceFeatures2. */
-struct vkcomm_standalone_features vkcomm_standalone_query(VkInstance instance, VkPhysicalDevice physical_device,
-                                                          PFN_vkGetInstanceProcAddr get);
+/* Features are false where the instance has no vkGetPhysicalDeviceFeatures2. */
+void vkcomm_standalone_query(VkInstance instance, VkPhysicalDevice physical_device, PFN_vkGetInstanceProcAddr get,
+                             struct vkcomm_standalone_offer *offer);
+
+/* A device with one queue of each family and all that is offered. */
+VkResult vkcomm_standalone_create(VkInstance instance, VkPhysicalDevice physical_device, PFN_vkGetInstanceProcAddr get,
+                                  const struct vkcomm_standalone_offer *offer, VkDevice *device);
 
 struct vkcomm_standalone_device;
 

@@ -79,6 +79,25 @@ func openRig(t testing.TB, world int, staging, floats int64) *rig {
 	return g
 }
 
+// eachOrdering calls f with every ordering that the devices can do: native is
+// for drivers that share timelines, which lavapipe does not.
+func (g *rig) eachOrdering(f func()) {
+	g.t.Helper()
+	var devices []semaphores.Device
+	for _, d := range g.Devices {
+		devices = append(devices, semaphores.Device{DriverUUID: d.DriverUUID, Shareable: d.TimelineShareable})
+	}
+	kinds, why, err := semaphores.Choose(devices, semaphores.Auto)
+	must(g.t, err)
+	if why != "" {
+		g.t.Logf("not in native ordering: %s", why)
+	}
+	for _, kind := range kinds {
+		must(g.t, g.Order(kind))
+		f()
+	}
+}
+
 func (g *rig) close() {
 	for _, b := range g.buffers {
 		b.Close()

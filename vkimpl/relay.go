@@ -1,0 +1,269 @@
+package vkimpl
+
+// #include "executor.h"
+// #include "record.h"
+// #include "relay.h"
+import "C"
+
+import (
+	"fmt"
+	"time"
+	"unsafe"
+
+	vk "github.com/goki/vulkan"
+	"golang.org/x/sys/unix"
+
+	"ggmlvkcomm/allreduce"
+)
+
+// relay is what a communicator needs for relayed reductions: for each rank a
+// slot in host memory, which its kernel writes, and an inbox in its own memory,
+// which the host writes, both mapped.
+type relay struct {
+	slots, inboxes []*Buffer
+	pages          [][]byte // mappings behind the slots
+	pollsPerSecond float64  // of one word by one invocation, on the fastest rank
+	spinBound      uint32   // of programs recorded from now on
+}
+
+const (
+	// relayProbePolls is long enough to time a wait, microseconds a poll at most.
+	relayProbePolls = 20000
+	relayProbeLimit = 5 * time.Second // lavapipe compiles the kernel meanwhile
+)
+
+const inboxMemory = vk.MemoryPropertyFlags(vk.MemoryPropertyDeviceLocalBit | vk.MemoryPropertyHostVisibleBit | vk.MemoryPropertyHostCoherentBit)
+
+// OpenRelay allocates slots and inboxes, times how fast kernels poll, and starts
+// the threads. It needs an ordering in use, whose timelines tell when a kernel
+// has ended. On an error the communicator is as before.
+func (r *Ranks) OpenRelay() error {
+	for _, d := range r.Devices {
+		if d.OnCPU {
+			// lavapipe 22.3 ends the loops of an invocation after 65535 rounds in
+			// all, and its workgroups hold a thread of a shared pool each.
+			return unsupported(d.rank, "is a software device, whose kernels cannot wait")
+		}
+	}
+	r.relay = &relay{}
+	err := r.allocateRelay()
+	if err == nil {
+		err = r.timeRelay()
+	}
+	if err == nil {
+		err = r.startRelay()
+	}
+	if err != nil {
+		r.CloseRelay()
+	}
+	return err
+}
+
+// HasRelay reports whether OpenRelay succeeded.
+func (r *Ranks) HasRelay() bool { return r.relay != nil && r.c.relay != nil }
+
+// RelayBytes is what the relay takes of each rank: host memory for the slot and
+// device memory, in the window that the host can write, for the inbox.
+func (r *Ranks) RelayBytes() (host, device int64) {
+	return r.relay.slots[0].size, r.relay.inboxes[0].size
+}
+
+// SetRelayPatience bounds how long a kernel waits for a peer before the
+// reduction has failed, in programs recorded from now on.
+func (r *Ranks) SetRelayPatience(d time.Duration) {
+	polls := d.Seconds() * r.relay.pollsPerSecond
+	r.relay.spinBound = uint32(min(polls, 1<<32-1))
+}
+
+// RelayFailed reports whether a kernel has given up waiting.
+func (r *Ranks) RelayFailed() bool { return bool(C.vkcomm_relay_has_failed(r.c.relay)) }
+
+// RelayCPU is the CPU time that the relay's threads have used.
+func (r *Ranks) RelayCPU() time.Duration {
+	return time.Duration(float64(C.vkcomm_relay_cpu_seconds(r.c.relay)) * float64(time.Second))
+}
+
+// CloseRelay ends the threads and frees the memory. No relayed reduction may be
+// under way.
+func (r *Ranks) CloseRelay() {
+	if r.relay == nil {
+		return
+	}
+	if r.c.relay != nil {
+		C.vkcomm_relay_stop(r.c.relay)
+		r.c.relay = nil
+	}
+	for _, b := range append(r.relay.slots, r.relay.inboxes...) {
+		b.Close()
+	}
+	for _, mapping := range r.relay.pages {
+		_ = unix.Munmap(mapping)
+	}
+	r.relay = nil
+}
+
+func (r *Ranks) allocateRelay() error {
+	world := C.uint(len(r.Devices))
+	for _, d := range r.Devices {
+		memory, mapping, err := hostPages(int64(C.VKCOMM_RELAY_SLOT_BYTES), int64(d.limits.hostImportAlignment))
+		if err != nil {
+			return err
+		}
+		r.relay.pages = append(r.relay.pages, mapping)
+		slot, err := d.importHost(memory)
+		if err != nil {
+			return fmt.Errorf("relay slot of rank %d: %w", d.rank, err)
+		}
+		slot.mapped = memory
+		r.relay.slots = append(r.relay.slots, slot)
+		inbox, err := d.newBuffer(relayStateOffset(world)+int64(C.VKCOMM_RELAY_STATE_BYTES), inboxMemory)
+		if err != nil {
+			return fmt.Errorf("relay inbox of rank %d: %w", d.rank, err)
+		}
+		r.relay.inboxes = append(r.relay.inboxes, inbox)
+	}
+	r.clearRelay()
+	return nil
+}
+
+// relayStateOffset is where the counters lie behind a rank's inbox.
+func relayStateOffset(world C.uint) int64 {
+	return int64(world-1) * 2 * int64(C.VKCOMM_RELAY_ELEMENTS) * 8
+}
+
+// clearRelay makes the next reduction the first one.
+func (r *Ranks) clearRelay() {
+	for i := range r.relay.slots {
+		clear(r.relay.slots[i].mapped)
+		clear(r.relay.inboxes[i].mapped)
+	}
+}
+
+// timeRelay lets every rank's kernel wait in vain for a bounded number of polls.
+func (r *Ranks) timeRelay() error {
+	r.relay.spinBound = relayProbePolls
+	for range 2 { // the first run compiles, and its figure is forgotten
+		r.relay.pollsPerSecond = 0
+		for rank := range r.Devices {
+			seconds, err := r.timePolls(rank)
+			if err != nil {
+				return err
+			}
+			r.relay.pollsPerSecond = max(r.relay.pollsPerSecond, relayProbePolls/seconds)
+		}
+		r.clearRelay()
+	}
+	return nil
+}
+
+// timePolls runs rank's kernel alone, on one element.
+func (r *Ranks) timePolls(rank int) (seconds float64, err error) {
+	buffer, binding, err := r.HostBuffer(rank, 1)
+	if err != nil {
+		return 0, err
+	}
+	bindings := make([]Binding, len(r.Devices))
+	bindings[rank] = binding
+	p, err := r.newProgram(&allreduce.Schedule{Algorithm: allreduce.AlgorithmRelay, World: len(r.Devices), Elements: 1}, 1, 0)
+	if err == nil {
+		err = p.addRelay(rank, binding)
+	}
+	start := time.Now()
+	if err == nil {
+		err = r.Submit(p)
+	}
+	ok := false
+	if err == nil {
+		ok, err = r.Drain(rank, relayProbeLimit)
+	}
+	seconds = time.Since(start).Seconds()
+	switch {
+	case err != nil:
+		return 0, err
+	case !ok:
+		return 0, fmt.Errorf("rank %d polls its inbox for more than %v", rank, relayProbeLimit) // in use: leaked
+	}
+	p.Close()
+	buffer.Close()
+	return seconds, nil
+}
+
+func (r *Ranks) startRelay() error {
+	var slots, inboxes []*C.uint64_t
+	for i := range r.relay.slots {
+		slots = append(slots, (*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(r.relay.slots[i].mapped))))
+		inboxes = append(inboxes, (*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(r.relay.inboxes[i].mapped))))
+	}
+	r.c.relay = C.vkcomm_relay_start(C.uint(len(slots)), unsafe.SliceData(slots), unsafe.SliceData(inboxes),
+		C.vkcomm_relay_failed(C.vkcomm_executor_relay_failed), unsafe.Pointer(r.c))
+	if r.c.relay == nil {
+		return fmt.Errorf("no threads or memory for the relay")
+	}
+	return nil
+}
+
+// addRelay records rank's kernel and appends it to the submissions.
+func (p *Program) addRelay(rank int, tensor Binding) error {
+	d, r := p.ranks.Devices[rank], p.ranks
+	commands, err := d.takeCommands(allreduce.Compute)
+	if err != nil {
+		return err
+	}
+	p.commands[rank][allreduce.Compute] = append(p.commands[rank][allreduce.Compute], commands)
+	k := kernel{shader: "relay_f32", sources: uint32(p.Schedule.World), own: uint32(rank), peers: 2}
+	if !d.readsWordsWhole() {
+		k.publish = 1 // FENCE
+	}
+	pipeline, err := d.pipeline(k)
+	if err != nil {
+		return err
+	}
+	set, err := d.takeSet()
+	if err != nil {
+		return err
+	}
+	p.sets[rank] = append(p.sets[rank], set)
+
+	at, phase := d.alignTensor(place{tensor.Buffer, tensor.Offset})
+	bound := at.info(int64(phase) + 4*p.Schedule.Elements)
+	inbox, state := raw(r.relay.inboxes[rank].handle), relayStateOffset(C.uint(p.Schedule.World))
+	words := []C.VkDescriptorBufferInfo{place{inbox, 0}.info(state), place{inbox, uint64(state)}.info(int64(C.VKCOMM_RELAY_STATE_BYTES))}
+	for len(words) < len(r.Devices) { // every descriptor of the binding valid
+		words = append(words, words[1])
+	}
+	slot := place{raw(r.relay.slots[rank].handle), 0}.info(r.relay.slots[rank].size)
+	C.vkcomm_write_set(d.vk, as[C.VkDescriptorSet](raw(set)), &bound, C.uint32_t(len(words)), unsafe.SliceData(words), &slot)
+
+	step := C.struct_vkcomm_step{
+		pipeline: as[C.VkPipeline](raw(pipeline)), set: as[C.VkDescriptorSet](raw(set)), groups: C.VKCOMM_RELAY_GROUPS,
+		push: C.struct_vkcomm_push{count: C.uint32_t(p.Schedule.Elements), tensor_offset: C.uint32_t(phase / 4),
+			zero_sources: C.uint32_t(p.Schedule.ZeroRanks), spin_bound: C.uint32_t(r.relay.spinBound)}}
+	result := C.vkcomm_record(d.vk, as[C.VkCommandBuffer](raw(commands)), as[C.VkPipelineLayout](raw(d.pipelineLayout)), 1, &step)
+	if err := check("recording a command buffer", rank, vk.Result(result)); err != nil {
+		return err
+	}
+	C.vkcomm_program_add(p.c, C.uint32_t(rank), 0, as[C.VkCommandBuffer](raw(commands)), 0, nil, C.struct_vkcomm_point{})
+	return nil
+}
+
+// readsWordsWhole: a volatile load of 8 aligned bytes is one access, done each
+// time. So it is on NVIDIA (256 KiB checked on H200) and AMD, whose instruction
+// sets load two registers at once; elsewhere the kernel does not rely on it.
+func (d *Device) readsWordsWhole() bool {
+	const amd, nvidia = 0x1002, 0x10de
+	return d.VendorID == amd || d.VendorID == nvidia
+}
+
+// relayProgram records a relayed reduction on all ranks.
+func (p *Program) relayProgram(bindings []Binding) error {
+	if !p.ranks.HasRelay() {
+		return fmt.Errorf("%w: no relay", ErrUnsupported)
+	}
+	for rank := range p.ranks.Devices {
+		if err := p.addRelay(rank, bindings[rank]); err != nil {
+			return err
+		}
+	}
+	C.vkcomm_program_relay(p.c, C.uint32_t(p.Schedule.Elements))
+	return nil
+}
