@@ -1,0 +1,121 @@
+# What ctest runs. Included by CMakeLists.txt; the programs come from tests/CMakeLists.txt.
+#
+# Labels: go, abi, preload (the hooks), vulkan (ranks on lavapipe), host (real llama.cpp runs), gpu (real GPUs; skipped
+# by name where there are none).
+
+# vkcomm_test(NAME LABEL COMMAND...): one test with the environment that the scripts of build/ expect.
+function(vkcomm_test name label)
+    add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    get_filename_component(go_dir ${GO} DIRECTORY)
+    set_tests_properties(${name} PROPERTIES
+        LABELS ${label}
+        TIMEOUT 900
+        SKIP_RETURN_CODE 77
+        ENVIRONMENT "VKCOMM_OUT=${CMAKE_BINARY_DIR};GOTOOLCHAIN=local;CGO_ENABLED=1"
+        ENVIRONMENT_MODIFICATION PATH=path_list_prepend:${go_dir})
+endfunction()
+
+set(BUILD ${CMAKE_SOURCE_DIR}/build)
+set(RANKS ${BUILD}/ranks)
+
+# ---- go --------------------------------------------------------------------------------------------------------------
+vkcomm_test(gofmt go ${BUILD}/checks/gofmt)
+vkcomm_test(imports go ${BUILD}/checks/imports)
+vkcomm_test(go-vet go ${GO} vet ./...)
+vkcomm_test(go-test-race go ${GO} test -race ./allreduce/... ./semaphores/...)
+# Some packages open Vulkan devices; those of lavapipe, so that the result is the same on every machine.
+vkcomm_test(go-test go ${RANKS} lavapipe 2 ${GO} test ./...)
+
+# ---- shaders ---------------------------------------------------------------------------------------------------------
+vkcomm_test(shaders-current vulkan ${BUILD}/checks/shaders ${FRESH_DIR} ${SHADER_DIR})
+foreach(source ${SHADERS})
+    get_filename_component(name ${source} NAME_WE)
+    vkcomm_test(spirv-val-${name} vulkan ${SPIRV_VAL} --target-env vulkan1.2 ${SHADER_DIR}/${name}.spv)
+endforeach()
+
+# ---- ABI -------------------------------------------------------------------------------------------------------------
+vkcomm_test(exports abi ${BUILD}/checks/exports ${GO_OBJECT} ${SHIM})
+# vkimpl's C is otherwise compiled by cgo alone, which shows no warnings.
+file(GLOB VKIMPL_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/vkimpl/*.c)
+if(VKIMPL_SOURCES)
+    vkcomm_test(c-warnings abi ${CMAKE_C_COMPILER} -std=gnu11 -fsyntax-only -Wall -Wextra -Werror ${VKIMPL_SOURCES})
+endif()
+if(TARGET abi)
+    vkcomm_test(abi abi $<TARGET_FILE:abi>)
+endif()
+
+# ---- the trio, driven through the real ggml ----------------------------------------------------------------------------
+if(TARGET harness)
+    set(HARNESS $<TARGET_FILE:harness> --lib-dir ${VKCOMM_LLAMA_LIBDIR})
+    set(PRELOAD env LD_PRELOAD=${SHIM})
+    set(EXACT GGML_VK_COMM_FP32=1) # F32 on the wire: the bits of stock llama.cpp
+    if(NOT VKCOMM_FULL_TESTS)
+        set(PACE --quick)
+    endif()
+
+    # hooks
+    vkcomm_test(stock-has-no-trio preload ${RANKS} lavapipe 2 ${HARNESS} --expect-stock)
+    vkcomm_test(preload-off preload ${RANKS} lavapipe 2 ${PRELOAD} GGML_VK_COMM_OFF=1 ${HARNESS} --expect-stock)
+    vkcomm_test(preload-go-object preload
+        ${RANKS} lavapipe 2 env LD_PRELOAD=${GO_OBJECT} ${EXACT} ${HARNESS} --ranks 2 --case lookup --case init --case sizes --quick)
+    vkcomm_test(preload-both preload
+        ${RANKS} lavapipe 2 env LD_PRELOAD=${SHIM}:${GO_OBJECT} ${EXACT} ${HARNESS} --ranks 2 --case lookup --case init --case sizes --quick)
+    vkcomm_test(preload-without-go-object preload ${BUILD}/checks/lonely-shim ${SHIM} ${RANKS} lavapipe 2 ${HARNESS} --expect-stock)
+    vkcomm_test(preload-bystander preload ${BUILD}/checks/bystander ${SHIM})
+
+    # reductions; `uses PATTERN` makes sure that they were done in the way that the test is named after
+    set(USES ${BUILD}/checks/uses)
+    foreach(n 2 3 4 5)
+        vkcomm_test(harness-n${n}-proxy vulkan ${USES} "proxy ordering"
+            ${RANKS} lavapipe ${n} ${PRELOAD} ${EXACT} GGML_VK_COMM_PROXY=1 ${HARNESS} --ranks ${n} ${PACE})
+    endforeach()
+    foreach(n 2 3)
+        vkcomm_test(harness-n${n}-ring vulkan ${USES} "[ ,]ring:" ${RANKS} lavapipe ${n}
+            ${PRELOAD} ${EXACT} GGML_VK_COMM_RING=1 ${HARNESS} --ranks ${n} --accuracy f32 --case sizes --case large --case soak ${PACE})
+        vkcomm_test(harness-n${n}-p2p vulkan ${USES} "GGML_VK_COMM_P2P=1" ${RANKS} lavapipe ${n}
+            ${PRELOAD} ${EXACT} GGML_VK_COMM_P2P=1 ${HARNESS} --ranks ${n} --case sizes --case large --case soak ${PACE})
+        foreach(algorithm singleshot pipeline twoshot)
+            vkcomm_test(harness-n${n}-${algorithm} vulkan ${USES} "[ ,]${algorithm}:0-max" ${RANKS} lavapipe ${n}
+                ${PRELOAD} ${EXACT} GGML_VK_COMM_ALGO=${algorithm}:0-max ${HARNESS} --ranks ${n} --case sizes --case large ${PACE})
+        endforeach()
+        foreach(wire f16 bf16)
+            vkcomm_test(harness-n${n}-${wire} vulkan ${USES} "wire ${wire}" ${RANKS} lavapipe ${n}
+                ${PRELOAD} GGML_VK_COMM_WIRE=${wire} ${HARNESS} --ranks ${n} --accuracy ${wire} --case sizes --case large ${PACE})
+        endforeach()
+    endforeach()
+
+    # The layer slows waits down a great deal, so little is run under it.
+    vkcomm_test(harness-n2-validation vulkan ${RANKS} lavapipe 2 env ${EXACT} ${BUILD}/checks/validation
+        ${PRELOAD} ${HARNESS} --ranks 2 --case sizes --case refusals --quick)
+
+    # what only different GPUs can show
+    foreach(n 2 4)
+        vkcomm_test(harness-gpu-n${n} gpu ${RANKS} gpu ${n} ${PRELOAD} ${EXACT} ${HARNESS} --ranks ${n} ${PACE})
+        vkcomm_test(harness-gpu-n${n}-proxy gpu
+            ${USES} "proxy ordering" ${RANKS} gpu ${n} ${PRELOAD} ${EXACT} GGML_VK_COMM_PROXY=1 ${HARNESS} --ranks ${n} ${PACE})
+    endforeach()
+    vkcomm_test(harness-gpu-n2-ring gpu ${USES} "[ ,]ring:"
+        ${RANKS} gpu 2 ${PRELOAD} ${EXACT} GGML_VK_COMM_RING=1 ${HARNESS} --ranks 2 --accuracy f32 --case sizes --case large ${PACE})
+endif()
+
+# ---- what the preloaded objects do to a process --------------------------------------------------------------------------
+include(tests/preload/tests.cmake)
+
+# ---- real llama.cpp ------------------------------------------------------------------------------------------------------
+if(TARGET llama-run AND TARGET make-gguf)
+    # host_test(NAME WHERE RANKS SIZE ENVIRONMENT...): all logits bit-equal without and with the plugin.
+    function(host_test name label where ranks size)
+        vkcomm_test(${name} ${label} ${BUILD}/host-compare ${where} ${ranks} ${size} ${EXACT} ${ARGN})
+    endfunction()
+    host_test(host-n2 host lavapipe 2 tiny)
+    host_test(host-n3 host lavapipe 3 tiny)
+    host_test(host-n4 host lavapipe 4 tiny)
+    host_test(host-n2-proxy host lavapipe 2 tiny GGML_VK_COMM_PROXY=1)
+    host_test(host-n2-p2p host lavapipe 2 tiny GGML_VK_COMM_P2P=1)
+    if(VKCOMM_FULL_TESTS)
+        host_test(host-n2-small host lavapipe 2 small)
+        host_test(host-n4-small host lavapipe 4 small)
+    endif()
+    host_test(host-gpu-n2 gpu gpu 2 small)
+    host_test(host-gpu-n4 gpu gpu 4 small)
+endif()

@@ -1,0 +1,11 @@
+# Removes what the last `cmake --install` of this build directory put in place.
+if(NOT EXISTS "${MANIFEST}")
+    message(FATAL_ERROR "Nothing to uninstall: ${MANIFEST} does not exist, so this build directory has installed nothing")
+endif()
+file(STRINGS "${MANIFEST}" files)
+foreach(file ${files})
+    if(EXISTS "$ENV{DESTDIR}${file}" OR IS_SYMLINK "$ENV{DESTDIR}${file}")
+        message(STATUS "Removing $ENV{DESTDIR}${file}")
+        file(REMOVE "$ENV{DESTDIR}${file}")
+    endif()
+endforeach()
