@@ -132,7 +132,21 @@ func (g *benchRig) order(kind string) bool {
 		fmt.Printf("# %s ordering is left out: %v\n", kind, err)
 		return false
 	}
+	g.openRelay()
 	return true
+}
+
+// openRelay takes the relay into use once there is an ordering, where the
+// devices can do it.
+func (g *benchRig) openRelay() {
+	if g.ranks.HasRelay() {
+		return
+	}
+	if err := g.ranks.OpenRelay(); err != nil {
+		fmt.Printf("# the relay is left out: %v\n", err)
+		return
+	}
+	g.ranks.SetRelayPatience(time.Second)
 }
 
 func (g *benchRig) drain() error {

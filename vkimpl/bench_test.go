@@ -83,6 +83,11 @@ func (g *benchRig) cases(order string) (cases []*benchCase) {
 			}
 		}
 	}
+	for _, bytes := range g.settings.sizes {
+		if g.ranks.HasRelay() && bytes <= 4*allreduce.RelayElements {
+			cases = append(cases, &benchCase{order: order, algorithm: allreduce.AlgorithmRelay, bytes: bytes})
+		}
+	}
 	return cases
 }
 
