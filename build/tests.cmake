@@ -44,6 +44,10 @@ if(TARGET abi)
     vkcomm_test(abi abi $<TARGET_FILE:abi>)
 endif()
 
+if(TARGET relay-test)
+    vkcomm_test(relay-host-side vulkan $<TARGET_FILE:relay-test>)
+endif()
+
 # ---- the trio, driven through the real ggml ----------------------------------------------------------------------------
 if(TARGET harness)
     set(HARNESS $<TARGET_FILE:harness> --lib-dir ${VKCOMM_LLAMA_LIBDIR})
@@ -69,20 +73,39 @@ if(TARGET harness)
         vkcomm_test(harness-n${n}-proxy vulkan ${USES} "proxy ordering"
             ${RANKS} lavapipe ${n} ${PRELOAD} ${EXACT} GGML_VK_COMM_PROXY=1 ${HARNESS} --ranks ${n} ${PACE})
     endforeach()
-    foreach(n 2 3)
-        vkcomm_test(harness-n${n}-ring vulkan ${USES} "[ ,]ring:" ${RANKS} lavapipe ${n}
-            ${PRELOAD} ${EXACT} GGML_VK_COMM_RING=1 ${HARNESS} --ranks ${n} --accuracy f32 --case sizes --case large --case soak ${PACE})
-        vkcomm_test(harness-n${n}-p2p vulkan ${USES} "GGML_VK_COMM_P2P=1" ${RANKS} lavapipe ${n}
-            ${PRELOAD} ${EXACT} GGML_VK_COMM_P2P=1 ${HARNESS} --ranks ${n} --case sizes --case large --case soak ${PACE})
-        foreach(algorithm singleshot pipeline twoshot)
-            vkcomm_test(harness-n${n}-${algorithm} vulkan ${USES} "[ ,]${algorithm}:0-max" ${RANKS} lavapipe ${n}
-                ${PRELOAD} ${EXACT} GGML_VK_COMM_ALGO=${algorithm}:0-max ${HARNESS} --ranks ${n} --case sizes --case large ${PACE})
-        endforeach()
-        foreach(wire f16 bf16)
-            vkcomm_test(harness-n${n}-${wire} vulkan ${USES} "wire ${wire}" ${RANKS} lavapipe ${n}
-                ${PRELOAD} GGML_VK_COMM_WIRE=${wire} ${HARNESS} --ranks ${n} --accuracy ${wire} --case sizes --case large ${PACE})
+    # every algorithm with every wire; the ring adds in another order than stock
+    set(MATRIX_RANKS 2 3)
+    if(VKCOMM_FULL_TESTS)
+        set(MATRIX_RANKS 2 3 4 5)
+    endif()
+    foreach(n ${MATRIX_RANKS})
+        foreach(algorithm singleshot pipeline twoshot ring)
+            foreach(wire f32 f16 bf16)
+                set(accuracy ${wire})
+                if(wire STREQUAL f32 AND NOT algorithm STREQUAL ring)
+                    set(accuracy exact)
+                endif()
+                vkcomm_test(harness-n${n}-${algorithm}-${wire} vulkan ${USES} "[ ,]${algorithm}:0-max.*wire ${wire}"
+                    ${RANKS} lavapipe ${n} ${PRELOAD} GGML_VK_COMM_WIRE=${wire} GGML_VK_COMM_ALGO=${algorithm}:0-max
+                    ${HARNESS} --ranks ${n} --accuracy ${accuracy} --case sizes --case large ${PACE})
+            endforeach()
         endforeach()
     endforeach()
+    vkcomm_test(harness-n2-ring-by-switch vulkan ${USES} "[ ,]ring:" ${RANKS} lavapipe 2
+        ${PRELOAD} ${EXACT} GGML_VK_COMM_RING=1 ${HARNESS} --ranks 2 --accuracy f32 --case sizes --case large ${PACE})
+
+    # sizes at random over all algorithms, with staging so small that most tensors take several rounds
+    set(REDUCTIONS 1000)
+    if(VKCOMM_FULL_TESTS)
+        set(REDUCTIONS 10000)
+    endif()
+    vkcomm_test(harness-n3-mixed vulkan ${USES} "pipeline:8K-64K,twoshot:64K-256K,ring:256K-max" ${RANKS} lavapipe 3
+        ${PRELOAD} ${EXACT} GGML_VK_COMM_STAGING_MB=1 GGML_VK_COMM_ALGO=singleshot:0-8K,pipeline:8K-64K,twoshot:64K-256K,ring:256K-max
+        ${HARNESS} --ranks 3 --accuracy f32 --case soak --soak ${REDUCTIONS})
+    vkcomm_test(harness-n2-checks-itself vulkan ${USES} "GGML_VK_COMM_CHECK=1" ${RANKS} lavapipe 2
+        ${PRELOAD} ${EXACT} GGML_VK_COMM_CHECK=1 ${HARNESS} --ranks 2 --case sizes --case soak --quick)
+    vkcomm_test(harness-n2-idle vulkan ${USES} "proxy ordering" ${RANKS} lavapipe 2
+        ${PRELOAD} GGML_VK_COMM_PROXY=1 ${HARNESS} --ranks 2 --case proxy-idle)
 
     # The layer slows waits down a great deal, so little is run under it.
     vkcomm_test(harness-n2-validation vulkan ${RANKS} lavapipe 2 env ${EXACT} ${BUILD}/checks/validation
@@ -101,6 +124,9 @@ endif()
 # ---- what the preloaded objects do to a process --------------------------------------------------------------------------
 include(tests/preload/tests.cmake)
 
+# ---- measurements: that they work, not how fast ---------------------------------------------------------------------------
+include(tests/gpu/tests.cmake)
+
 # ---- real llama.cpp ------------------------------------------------------------------------------------------------------
 if(TARGET llama-run AND TARGET make-gguf)
     # host_test(NAME WHERE RANKS SIZE ENVIRONMENT...): all logits bit-equal without and with the plugin.
@@ -111,7 +137,7 @@ if(TARGET llama-run AND TARGET make-gguf)
     host_test(host-n3 host lavapipe 3 tiny)
     host_test(host-n4 host lavapipe 4 tiny)
     host_test(host-n2-proxy host lavapipe 2 tiny GGML_VK_COMM_PROXY=1)
-    host_test(host-n2-p2p host lavapipe 2 tiny GGML_VK_COMM_P2P=1)
+    vkcomm_test(host-n2-steady host ${BUILD}/checks/steady)
     if(VKCOMM_FULL_TESTS)
         host_test(host-n2-small host lavapipe 2 small)
         host_test(host-n4-small host lavapipe 4 small)

@@ -176,7 +176,8 @@ func (l *linkRig) measure() {
 }
 
 // rate is the link rate that AllReduce is compared with, in GB/s: of each rank
-// the slower direction, by whatever moves it faster, and of these the least.
+// the slower direction, by whatever moves it faster, and of these the least. 0
+// unless all of it was measured.
 func (l *linkRig) rate() float64 {
 	var ranks []float64
 	for rank := range l.world {

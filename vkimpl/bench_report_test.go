@@ -90,7 +90,11 @@ func sizeText(n int64) string {
 
 // report prints the link table.
 func (l *linkRig) report() {
-	fmt.Printf("\n# Link: GB/s in each direction of each rank, %s a transfer; link rate %.2f\n", sizeText(l.bytes), l.rate())
+	fmt.Printf("\n# Link: GB/s in each direction of each rank, %s a transfer", sizeText(l.bytes))
+	if rate := l.rate(); rate > 0 {
+		fmt.Printf("; link rate %.2f", rate)
+	}
+	fmt.Println()
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "rank\tby\tdirection\tGB/s\t")
 	for _, m := range l.moved {

@@ -1,0 +1,154 @@
+/*
+ * The host side of the relay (vkimpl/relay.c) against kernels played by threads:
+ * each rank publishes, waits for its peers' words and sums, as relay_f32.comp
+ * does, one reduction after the other without any other synchronisation.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../vkimpl/relay.h"
+
+enum { MAX_RANKS = 5, REDUCTIONS = 1200 };
+
+static unsigned             world;
+static uint64_t            *slots[16], *inboxes[16];
+static uint32_t             sizes[REDUCTIONS + 1];
+static _Atomic uint32_t     allowed; /* reductions that kernels may run: those submitted */
+static atomic_int           wrong;
+static struct vkcomm_relay *relay;
+
+static uint32_t operand(unsigned rank, uint32_t seq, uint32_t i) {
+    return (rank + 1) * 1000003u ^ seq * 7919u ^ i * 31u;
+}
+
+static void publish(unsigned rank, uint32_t seq) {
+    volatile uint64_t *slot = slots[rank] + (seq & 1u) * (size_t) VKCOMM_RELAY_ELEMENTS;
+    for (uint32_t i = 0; i < sizes[seq]; i++) {
+        uint32_t at = seq % 3 ? i : sizes[seq] - 1 - i; /* in whatever order */
+        slot[at] = (uint64_t) seq << 32 | operand(rank, seq, at);
+    }
+}
+
+static void receive(unsigned rank, uint32_t seq) {
+    for (unsigned peer = 0; peer < world; peer++) {
+        const volatile uint64_t *inbox = inboxes[rank] + (2u * (peer < rank ? peer : peer - 1) + (seq & 1u)) * (size_t) VKCOMM_RELAY_ELEMENTS;
+        for (uint32_t i = 0; peer != rank && i < sizes[seq]; i++) {
+            uint64_t word;
+            while ((uint32_t) ((word = inbox[i]) >> 32) != seq) {
+                if ((uint32_t) (word >> 32) > seq) { /* overwritten before it was read */
+                    atomic_fetch_add(&wrong, 1);
+                    return;
+                }
+                sched_yield();
+            }
+            if ((uint32_t) word != operand(peer, seq, i)) {
+                atomic_fetch_add(&wrong, 1);
+            }
+        }
+    }
+}
+
+static void *kernel(void *argument) {
+    unsigned rank = (unsigned) (uintptr_t) argument;
+    for (uint32_t seq = 1; seq <= REDUCTIONS; seq++) {
+        while (atomic_load(&allowed) < seq) {
+            sched_yield();
+        }
+        publish(rank, seq);
+        receive(rank, seq);
+    }
+    return NULL;
+}
+
+static void failed(void *context) {
+    (void) context;
+    fprintf(stderr, "a kernel is said to have given up\n");
+    abort();
+}
+
+static bool allocate(void) {
+    for (unsigned r = 0; r < world; r++) {
+        slots[r]   = aligned_alloc(4096, VKCOMM_RELAY_SLOT_BYTES);
+        inboxes[r] = aligned_alloc(4096, VKCOMM_RELAY_INBOX_BYTES(world) + 4096);
+        if (!slots[r] || !inboxes[r]) {
+            return false;
+        }
+        memset(slots[r], 0, VKCOMM_RELAY_SLOT_BYTES);
+        memset(inboxes[r], 0, VKCOMM_RELAY_INBOX_BYTES(world));
+    }
+    return true;
+}
+
+static bool all_words_arrive(void) {
+    pthread_t threads[MAX_RANKS];
+    atomic_store(&allowed, 0);
+    for (unsigned r = 0; r < world; r++) {
+        pthread_create(&threads[r], NULL, kernel, (void *) (uintptr_t) r);
+    }
+    for (uint32_t seq = 1; seq <= REDUCTIONS; seq++) {
+        sizes[seq] = seq % 500 ? (seq * 2654435761u >> 7) % 40 + 1 : 5000;
+        while (!vkcomm_relay_ready(relay)) {
+            sched_yield();
+        }
+        vkcomm_relay_expect(relay, sizes[seq]);
+        atomic_store(&allowed, seq);
+        if (seq % 400 == 0) {
+            usleep(20000); /* the threads fall asleep and are woken again */
+        }
+    }
+    for (unsigned r = 0; r < world; r++) {
+        pthread_join(threads[r], NULL);
+    }
+    return atomic_load(&wrong) == 0;
+}
+
+/* Less than 10 ms of CPU time in a second without reductions. */
+static bool sleeps_when_idle(void) {
+    double before = vkcomm_relay_cpu_seconds(relay);
+    sleep(1);
+    return vkcomm_relay_cpu_seconds(relay) - before < 0.01;
+}
+
+static bool sees_a_failure(void) {
+    bool before = vkcomm_relay_has_failed(relay);
+    slots[world - 1][2u * VKCOMM_RELAY_ELEMENTS] = 1; /* FAILED in the kernel */
+    bool after = vkcomm_relay_has_failed(relay);
+    slots[world - 1][2u * VKCOMM_RELAY_ELEMENTS] = 0;
+    return !before && after;
+}
+
+static int failures;
+
+static void check(const char *name, bool ok) {
+    printf("%s n%u/%s\n", ok ? "ok" : "not ok", world, name);
+    failures += !ok;
+}
+
+int main(void) {
+    int passed = 0;
+    alarm(240); /* a word that never arrives */
+    for (world = 2; world <= MAX_RANKS; world++) {
+        if (!allocate() || !(relay = vkcomm_relay_start(world, slots, inboxes, failed, NULL))) {
+            fprintf(stderr, "out of memory\n");
+            return 1;
+        }
+        check("all words arrive, none is overwritten unread", all_words_arrive());
+        check("sleeps when idle", sleeps_when_idle());
+        check("sees a failure", sees_a_failure());
+        vkcomm_relay_stop(relay);
+        passed += 3;
+        for (unsigned r = 0; r < world; r++) {
+            free(slots[r]);
+            free(inboxes[r]);
+        }
+    }
+    printf("%d passed, %d failed\n", passed - failures, failures);
+    return failures != 0;
+}
