@@ -11,13 +11,16 @@
 //   - SingleShot: every rank writes its S bytes to its own staging, then every
 //     rank reads all others and sums. One hop. For small tensors, where fixed
 //     costs are all.
+//
 //   - Pipeline: the same traffic in chunks. A rank with a transfer queue
 //     streams its slice out while its compute queue reduces the peers' chunks
 //     as they land, so that both directions of its link are busy. For large
 //     tensors and few ranks.
+//
 //   - TwoShot: rank c reduces slice c and publishes it, then all ranks read the
 //     reduced slices. 2(n-1)/n S a rank and direction at most, two hops. For
 //     large tensors and more than two or three ranks.
+//
 //   - Ring: reduce-scatter and all-gather along a ring, 2(n-1) hops, each rank
 //     reading only its left neighbour. 2(n-1)/n S as well. For links on which
 //     many readers of one rank's memory slow each other down.
