@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"testing"
 	"text/tabwriter"
 	"time"
 
@@ -116,6 +117,9 @@ func (l *linkRig) report() {
 // another algorithm the fastest, also for worlds larger than this machine.
 func (g *benchRig) reportModels() {
 	worlds := []int{2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}
+	if testing.Short() {
+		worlds = []int{2, 4, 16}
+	}
 	var elements []int64
 	for bytes := int64(4 << 10); bytes <= 64<<20; bytes *= 2 {
 		elements = append(elements, bytes/4)
@@ -134,7 +138,7 @@ func (g *benchRig) reportModels() {
 		}
 		link := m.links[0]
 		link.Latency = m.hop
-		base := allreduce.Params{HalfBytes: g.ranks.HalfBytes(), ChunkBytes: chunk, TransferQueue: g.ranks.TransferQueues()}
+		base := allreduce.Params{HalfBytes: max(g.ranks.HalfBytes(), 8<<20), ChunkBytes: chunk, TransferQueue: g.ranks.TransferQueues()}
 		fmt.Printf("# predicted fastest from a size on, f32, ranks like rank 0, hop as latency, chunks of %s:\n", sizeText(chunk))
 		line := map[int][]string{}
 		for _, x := range allreduce.Crossovers(link, base, worlds, elements) {

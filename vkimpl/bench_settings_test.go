@@ -28,8 +28,8 @@ func readBenchSettings(b *testing.B) benchSettings {
 		s.sizes = append(s.sizes, bytes)
 	}
 	if testing.Short() {
-		s.sizes, s.wires = []int64{4 << 10, 1 << 20}, []allreduce.Wire{allreduce.F32, allreduce.F16}
-		s.staging, s.link = 1<<20, 1<<20
+		s.sizes, s.wires = []int64{4 << 10, 256 << 10}, []allreduce.Wire{allreduce.F32, allreduce.F16}
+		s.staging, s.link = 256<<10, 256<<10
 	}
 	if list := benchNumbers(b, "VKCOMM_BENCH_SIZES"); list != nil {
 		s.sizes = list

@@ -24,6 +24,8 @@ type Adopted struct {
 	GetInstanceProcAddr, GetDeviceProcAddr  uintptr // the real ones
 	Timeline, DynamicIndexing               bool    // features
 	ExternalMemoryHost, ExternalSemaphoreFD bool    // extensions
+	ExternalMemoryFD, DMABuf                bool
+	QueueFamilyForeign                      bool
 }
 
 // Device is one rank's device.
@@ -154,6 +156,14 @@ func (d *Device) queues() int {
 		return 2
 	}
 	return 1
+}
+
+// family of the queue that plays the part of q.
+func (d *Device) family(q allreduce.Queue) uint32 {
+	if q == allreduce.Transfer {
+		return d.adopted.TransferFamily
+	}
+	return d.adopted.QueueFamily
 }
 
 // close destroys what was made on the device. Nothing of it may be in use.

@@ -7,6 +7,7 @@ import "C"
 import (
 	"fmt"
 	"time"
+	"unsafe"
 
 	vk "github.com/goki/vulkan"
 
@@ -35,6 +36,17 @@ func (r *Ranks) DeviceBuffer(rank int, floats int64) (*Buffer, Binding, error) {
 // Read copies floats from a rank's tensor into to once all that was submitted
 // before is complete, and waits for it. Slow: it is for verification.
 func (r *Ranks) Read(rank int, from Binding, to *Buffer, floats int64, timeout time.Duration) error {
+	return r.copyNow(rank, []C.struct_vkcomm_step{copyOf(from, to, 4*floats)}, timeout)
+}
+
+func copyOf(from Binding, to *Buffer, bytes int64) C.struct_vkcomm_step {
+	return C.struct_vkcomm_step{copy_src: as[C.VkBuffer](from.Buffer), copy_dst: as[C.VkBuffer](raw(to.handle)),
+		copy: C.VkBufferCopy{srcOffset: C.VkDeviceSize(from.Offset), size: C.VkDeviceSize(bytes)}}
+}
+
+// copyNow runs copies on a rank's compute queue, behind whatever it holds, and
+// waits for them.
+func (r *Ranks) copyNow(rank int, steps []C.struct_vkcomm_step, timeout time.Duration) error {
 	d := r.Devices[rank]
 	commands, err := d.takeCommands(allreduce.Compute)
 	if err != nil {
@@ -42,9 +54,7 @@ func (r *Ranks) Read(rank int, from Binding, to *Buffer, floats int64, timeout t
 	}
 	free := &d.freeCommands[allreduce.Compute]
 	defer func() { *free = append(*free, commands) }()
-	step := C.struct_vkcomm_step{copy_src: as[C.VkBuffer](from.Buffer), copy_dst: as[C.VkBuffer](raw(to.handle)),
-		copy: C.VkBufferCopy{srcOffset: C.VkDeviceSize(from.Offset), size: C.VkDeviceSize(4 * floats)}}
-	result := C.vkcomm_record(d.vk, as[C.VkCommandBuffer](raw(commands)), nil, 1, &step)
+	result := C.vkcomm_record(d.vk, as[C.VkCommandBuffer](raw(commands)), nil, C.uint32_t(len(steps)), unsafe.SliceData(steps), 0, 0, nil)
 	if err := check("recording a copy", rank, vk.Result(result)); err != nil {
 		return err
 	}

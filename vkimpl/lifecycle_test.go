@@ -50,15 +50,18 @@ func TestUnsharedTimelinesAreNotShared(t *testing.T) {
 	r, err := Open(s.Adopted, s.Callbacks)
 	must(t, err)
 	defer r.Close()
+	var devices []semaphores.Device
 	for rank, d := range r.Devices {
 		if d.TimelineShareable {
 			t.Errorf("rank %d could share timelines without VK_KHR_external_semaphore_fd", rank)
 		}
+		devices = append(devices, semaphores.Device{DriverUUID: d.DriverUUID, Shareable: d.TimelineShareable})
 	}
-	if err := r.Order(semaphores.Native); err == nil {
-		t.Error("native ordering without VK_KHR_external_semaphore_fd")
+	kinds, why, err := semaphores.Choose(devices, semaphores.Auto)
+	must(t, err)
+	if len(kinds) != 1 || kinds[0] != semaphores.Proxy || !strings.Contains(why, "rank 0") {
+		t.Errorf("orderings %v, because %q; want proxy alone", kinds, why)
 	}
-	must(t, r.Order(semaphores.Proxy)) // as the communicator goes on
 }
 
 // counts are what the kernel knows of this process.

@@ -14,9 +14,8 @@ import (
 const setsPerPool = 64
 
 func (d *Device) makeCommandPools() error {
-	families := [...]uint32{d.adopted.QueueFamily, d.adopted.TransferFamily}
 	for queue := range d.queues() {
-		info := vk.CommandPoolCreateInfo{SType: vk.StructureTypeCommandPoolCreateInfo, QueueFamilyIndex: families[queue],
+		info := vk.CommandPoolCreateInfo{SType: vk.StructureTypeCommandPoolCreateInfo, QueueFamilyIndex: d.family(allreduce.Queue(queue)),
 			Flags: vk.CommandPoolCreateFlags(vk.CommandPoolCreateResetCommandBufferBit)}
 		var pool vk.CommandPool
 		err := check("vkCreateCommandPool", d.rank, vk.CreateCommandPool(d.handle, &info, nil, &pool))

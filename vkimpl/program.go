@@ -148,8 +148,9 @@ func (p *Program) record(b *allreduce.Batch, tensor Binding) (vk.CommandBuffer, 
 			return nil, err
 		}
 	}
+	shared := p.ranks.shared(b, p.Schedule.Wire)
 	result := C.vkcomm_record(d.vk, as[C.VkCommandBuffer](raw(commands)), as[C.VkPipelineLayout](raw(d.pipelineLayout)),
-		C.uint32_t(len(steps)), unsafe.SliceData(steps))
+		C.uint32_t(len(steps)), unsafe.SliceData(steps), C.uint32_t(d.family(b.Queue)), C.uint32_t(len(shared)), unsafe.SliceData(shared))
 	return commands, check("recording a command buffer", b.Rank, vk.Result(result))
 }
 

@@ -25,6 +25,7 @@ type Ranks struct {
 	pages    [][]byte                  // mappings behind the staging
 	staging  [][]*Buffer               // [device rank][owner rank]
 	scratch  []*Buffer                 // by rank, empty where no schedule needs it
+	p2p      p2p
 	ordering *semaphores.Ordering
 	relay    *relay // nil: none
 }
@@ -229,6 +230,7 @@ func (r *Ranks) Close() {
 			b.Close()
 		}
 	}
+	r.closeP2P()
 	for _, b := range r.scratch {
 		b.Close()
 	}

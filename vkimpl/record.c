@@ -13,8 +13,45 @@ static void barrier(const struct vkcomm_vk *vk, VkCommandBuffer commands, bool h
                            0, 1, &all, 0, NULL, 0, NULL);
 }
 
+enum { TRANSFERS = 32 }; /* queue family ownership transfers of one command */
+
+static void transfer(const struct vkcomm_vk *vk, VkCommandBuffer commands, uint32_t count,
+                     const VkBufferMemoryBarrier *barriers) {
+    if (count > 0) {
+        vk->CmdPipelineBarrier(commands, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, 0, 0,
+                               NULL, count, barriers, 0, NULL);
+    }
+}
+
+/* Acquires what is read from outside, or releases what was written to it. */
+static void change_owner(const struct vkcomm_vk *vk, VkCommandBuffer commands, uint32_t family, uint32_t count,
+                         const struct vkcomm_shared *shared, bool release) {
+    VkBufferMemoryBarrier barriers[TRANSFERS];
+    uint32_t              n = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct vkcomm_shared *s = &shared[i];
+        if (s->written != release) {
+            continue;
+        }
+        barriers[n++] = (VkBufferMemoryBarrier){ .sType               = VK_STRUCTURE_TYPE_BUFFER_MEMORY_BARRIER,
+                                                 .srcAccessMask       = release ? VK_ACCESS_MEMORY_WRITE_BIT : 0,
+                                                 .dstAccessMask       = release ? 0 : VK_ACCESS_MEMORY_READ_BIT,
+                                                 .srcQueueFamilyIndex = release ? family : s->outside,
+                                                 .dstQueueFamilyIndex = release ? s->outside : family,
+                                                 .buffer              = s->buffer,
+                                                 .offset              = s->offset,
+                                                 .size                = s->bytes };
+        if (n == TRANSFERS) {
+            transfer(vk, commands, n, barriers);
+            n = 0;
+        }
+    }
+    transfer(vk, commands, n, barriers);
+}
+
 VkResult vkcomm_record(const struct vkcomm_vk *vk, VkCommandBuffer commands, VkPipelineLayout layout,
-                       uint32_t count, const struct vkcomm_step *steps) {
+                       uint32_t count, const struct vkcomm_step *steps, uint32_t family, uint32_t shared_count,
+                       const struct vkcomm_shared *shared) {
     /* Submitted again while an earlier submission is pending: decode repeats
      * the same bindings every other layer. */
     VkCommandBufferBeginInfo begin = { .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
@@ -24,6 +61,7 @@ VkResult vkcomm_record(const struct vkcomm_vk *vk, VkCommandBuffer commands, VkP
         return result;
     }
     barrier(vk, commands, true, false);
+    change_owner(vk, commands, family, shared_count, shared, false);
     for (uint32_t i = 0; i < count; i++) {
         const struct vkcomm_step *s = &steps[i];
         if (i > 0) {
@@ -38,6 +76,7 @@ VkResult vkcomm_record(const struct vkcomm_vk *vk, VkCommandBuffer commands, VkP
         vk->CmdPushConstants(commands, layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(s->push), &s->push);
         vk->CmdDispatch(commands, s->groups, 1, 1);
     }
+    change_owner(vk, commands, family, shared_count, shared, true);
     barrier(vk, commands, false, true);
     return vk->EndCommandBuffer(commands);
 }

@@ -25,11 +25,24 @@ struct vkcomm_step {
     VkBufferCopy       copy;
 };
 
+/* Bytes of a buffer whose memory other devices have imported, or that is such
+ * an import: acquired from outside before a batch reads them, released to it
+ * after the batch has written them. What is overwritten or was only read needs
+ * neither, since nobody relies on its old contents. */
+struct vkcomm_shared {
+    VkBuffer     buffer;
+    VkDeviceSize offset, bytes;
+    uint32_t     outside; /* VK_QUEUE_FAMILY_EXTERNAL or _FOREIGN_EXT */
+    bool         written; /* else read */
+};
+
 /* Begins with a full barrier against what the queue ran before, puts one
  * between steps, and ends with one that makes everything visible to what runs
- * after and to other devices through host memory. */
+ * after and to other devices through host memory. family is that of the queue
+ * and counts only where something is shared. */
 VkResult vkcomm_record(const struct vkcomm_vk *vk, VkCommandBuffer commands, VkPipelineLayout layout,
-                       uint32_t count, const struct vkcomm_step *steps);
+                       uint32_t count, const struct vkcomm_step *steps, uint32_t family, uint32_t shared_count,
+                       const struct vkcomm_shared *shared);
 
 /* Writes storage buffers into a set: the tensor at binding 0, sources at
  * binding 1, the destination of pack and publish at binding 2. Buffers that are

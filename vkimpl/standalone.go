@@ -205,6 +205,8 @@ func (s *Standalone) add(rank, index int, options StandaloneOptions) error {
 		GetInstanceProcAddr: s.loader, GetDeviceProcAddr: s.deviceProcAddr,
 		Timeline: bool(offer.timeline), DynamicIndexing: bool(offer.dynamic_indexing),
 		ExternalMemoryHost: bool(offer.external_memory_host), ExternalSemaphoreFD: bool(offer.external_semaphore_fd),
+		ExternalMemoryFD: bool(offer.external_memory_fd), DMABuf: bool(offer.external_dma_buf),
+		QueueFamilyForeign: bool(offer.queue_family_foreign),
 	}
 	switch {
 	case offer.transfer_family != C.VKCOMM_NO_FAMILY:

@@ -26,7 +26,7 @@ struct vkcomm_standalone_offer {
     /* Features. */
     bool timeline, dynamic_indexing;
     /* Extensions: those that plugin/vkhooks.c adds to ggml's devices. */
-    bool external_memory_host, external_memory_fd, external_dma_buf, external_semaphore_fd;
+    bool external_memory_host, external_memory_fd, external_dma_buf, external_semaphore_fd, queue_family_foreign;
 };
 
 /* Features are false where the instance has no vkGetPhysicalDeviceFeatures2. */

@@ -99,6 +99,7 @@ func (g *rig) eachOrdering(f func()) {
 }
 
 func (g *rig) close() {
+	g.drain() // a test that failed, or read one rank, has left work behind
 	for _, b := range g.buffers {
 		b.Close()
 	}

@@ -145,7 +145,8 @@ int case_no_proxy(int argc, char ** argv) {
         probe_skip("config/the proxy is forbidden where it is needed", "these devices can share timelines");
     }
     report_result(comm == NULL && lines_count(GGML_LOG_LEVEL_NONE) == 1 &&
-                  lines_one(GGML_LOG_LEVEL_WARN, (const char * const[]) { "proxy is forbidden", "rank 0", "cannot share timeline", NULL }));
+                  lines_one(GGML_LOG_LEVEL_WARN,
+                            (const char * const[]) { "proxy is forbidden", "rank 0", "cannot share timeline", NULL }));
     world_close(&live.world);
     return report_finish();
 }

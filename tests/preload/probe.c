@@ -25,7 +25,7 @@ static const struct {
     { "exit", case_exit, "the process ends with a live communicator" },
     { "fork", case_fork, "a child without exec, with a live communicator" },
     { "fork-early", case_fork_early, "works|inert: a child from before ggml was touched" },
-    { "fork-locks", case_fork_locks, "a child forked while another thread is in the hooks" },
+    { "fork-locks", case_fork_locks, "children of a parent whose threads are in the hooks" },
     { "go-library", case_go_library, "FILE: the host has loaded a Go library" },
     { "life", case_life, "a communicator's life, if there is a trio; silent" },
     { "limit", case_limit, "below|used|enough: RLIMIT_AS" },
