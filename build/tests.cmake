@@ -1,7 +1,7 @@
 # What ctest runs. Included by CMakeLists.txt; the programs come from tests/CMakeLists.txt.
 #
-# Labels: go, abi, preload (the hooks), vulkan (ranks on lavapipe), host (real llama.cpp runs), gpu (real GPUs; skipped
-# by name where there are none).
+# Labels: go, abi, preload (the hooks), vulkan (ranks on lavapipe), cli (vkcomm), host (real llama.cpp runs), gpu (real
+# GPUs; skipped by name where there are none).
 
 # vkcomm_test(NAME LABEL COMMAND...): one test with the environment that the scripts of build/ expect.
 function(vkcomm_test name label)
@@ -111,7 +111,36 @@ if(TARGET harness)
     vkcomm_test(harness-n2-validation vulkan ${RANKS} lavapipe 2 env ${EXACT} ${BUILD}/checks/validation
         ${PRELOAD} ${HARNESS} --ranks 2 --case sizes --case refusals --quick)
 
+    # peer-to-peer staging: lavapipe shares memory between its devices as OPAQUE_FD
+    foreach(n 2 3 4)
+        vkcomm_test(harness-n${n}-p2p vulkan ${USES} "staging 16 MiB of device memory (p2p opaque_fd)"
+            ${RANKS} lavapipe ${n} ${PRELOAD} ${EXACT} GGML_VK_COMM_P2P=1 ${HARNESS} --ranks ${n} ${PACE})
+        foreach(algorithm singleshot pipeline twoshot ring)
+            vkcomm_test(harness-n${n}-p2p-${algorithm}-f16 vulkan ${USES} "(p2p opaque_fd).*[ ,]${algorithm}:0-max.*wire f16"
+                ${RANKS} lavapipe ${n} ${PRELOAD} GGML_VK_COMM_P2P=1 GGML_VK_COMM_ALGO=${algorithm}:0-max
+                ${HARNESS} --ranks ${n} --accuracy f16 --case sizes --case large --quick)
+        endforeach()
+        foreach(algorithm singleshot pipeline twoshot ring)
+            set(accuracy exact)
+            if(algorithm STREQUAL ring)
+                set(accuracy f32)
+            endif()
+            vkcomm_test(harness-n${n}-p2p-${algorithm}-f32 vulkan ${USES} "(p2p opaque_fd).*[ ,]${algorithm}:0-max.*wire f32"
+                ${RANKS} lavapipe ${n} ${PRELOAD} ${EXACT} GGML_VK_COMM_P2P=1 GGML_VK_COMM_ALGO=${algorithm}:0-max
+                ${HARNESS} --ranks ${n} --accuracy ${accuracy} --case sizes --case large --quick)
+        endforeach()
+    endforeach()
+    vkcomm_test(harness-n3-p2p-life vulkan ${USES} "(p2p opaque_fd)" ${RANKS} lavapipe 3
+        ${PRELOAD} ${EXACT} GGML_VK_COMM_P2P=1 ${HARNESS} --ranks 3 --case life --life 200)
+    vkcomm_test(harness-n3-p2p-mixed vulkan ${USES} "(p2p opaque_fd).*pipeline:8K-64K,twoshot:64K-256K,ring:256K-max" ${RANKS} lavapipe 3
+        ${PRELOAD} ${EXACT} GGML_VK_COMM_P2P=1 GGML_VK_COMM_STAGING_MB=1
+        GGML_VK_COMM_ALGO=singleshot:0-8K,pipeline:8K-64K,twoshot:64K-256K,ring:256K-max
+        ${HARNESS} --ranks 3 --accuracy f32 --case soak --soak ${REDUCTIONS})
+    vkcomm_test(harness-n2-p2p-validation vulkan ${RANKS} lavapipe 2 env ${EXACT} GGML_VK_COMM_P2P=1 ${BUILD}/checks/validation
+        ${PRELOAD} ${HARNESS} --ranks 2 --case sizes --case refusals --quick)
+
     # what only different GPUs can show
+    vkcomm_test(harness-gpu-n2-p2p gpu ${RANKS} gpu 2 ${PRELOAD} ${EXACT} GGML_VK_COMM_P2P=1 ${HARNESS} --ranks 2 ${PACE})
     foreach(n 2 4)
         vkcomm_test(harness-gpu-n${n} gpu ${RANKS} gpu ${n} ${PRELOAD} ${EXACT} ${HARNESS} --ranks ${n} ${PACE})
         vkcomm_test(harness-gpu-n${n}-proxy gpu
@@ -123,6 +152,9 @@ endif()
 
 # ---- what the preloaded objects do to a process --------------------------------------------------------------------------
 include(tests/preload/tests.cmake)
+
+# ---- vkcomm ----------------------------------------------------------------------------------------------------------
+include(cmd/vkcomm/tests.cmake)
 
 # ---- measurements: that they work, not how fast ---------------------------------------------------------------------------
 include(tests/gpu/tests.cmake)

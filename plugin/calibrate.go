@@ -14,10 +14,12 @@ import (
 const (
 	// calibrationLimit bounds what a comm_init spends on measuring.
 	calibrationLimit = 100 * time.Millisecond
-	// calibrationRepeats are queued behind each other, as a model's layers
-	// queue theirs, so that the time of one does not include a host wait.
-	calibrationRepeats = 4
+	// calibrationPasses: the best of so many is taken.
+	calibrationPasses  = 3
 	calibrationLargest = 4 << 20
+	// calibrationSmall: below it fixed costs are all, and an algorithm with
+	// chunks is single-shot with more of them.
+	calibrationSmall = 128 << 10
 	// calibrationMargin is how much faster another algorithm must be: less is
 	// noise, and single-shot in F32 gives the bits of stock.
 	calibrationMargin = 0.9
@@ -42,15 +44,15 @@ type outcome struct {
 // its table. half is the staging half that is due, and comes back as it is then.
 func calibrate(ranks *vkimpl.Ranks, wide allreduce.Wire, half int) (rules []rule, next int, err error) {
 	key := fmt.Sprint(ranks.Kind(), wide, ranks.HasRelay())
-	for _, d := range ranks.Devices {
-		key += fmt.Sprintf(" %x", d.DeviceUUID)
+	for rank, d := range ranks.Devices {
+		key += fmt.Sprintf(" %x %v", d.DeviceUUID, ranks.StagingHandle(rank))
 	}
 	measured.Lock()
 	defer measured.Unlock()
 	if o, ok := measured.outcomes[key]; ok {
 		return o.rules, half, o.err
 	}
-	c := calibration{ranks: ranks, deadline: time.Now().Add(calibrationLimit), wide: wide,
+	c := calibration{ranks: ranks, wide: wide,
 		programs: map[calibrationKey]*vkimpl.Program{}, half: half}
 	times, err := c.run()
 	c.close()
@@ -88,16 +90,19 @@ func (c *calibration) run() (map[string][]float64, error) {
 		}
 		c.buffers, c.bindings = append(c.buffers, b), append(c.bindings, binding)
 	}
+	if err := c.warm(); err != nil {
+		return nil, err
+	}
+	c.deadline = time.Now().Add(calibrationLimit)
 	times := map[string][]float64{}
 	for _, bytes := range calibrationSizes {
-		for _, algorithm := range candidates(c.ranks) {
-			if algorithm == allreduce.AlgorithmRelay && bytes > relayBytes {
-				times[algorithm] = append(times[algorithm], math.Inf(1))
-				continue
-			}
-			seconds, err := c.measure(algorithm, bytes)
-			if err != nil {
-				return nil, err
+		for _, algorithm := range algorithmNames() {
+			seconds := math.Inf(1)
+			if slices.Contains(candidates(c.ranks, bytes), algorithm) {
+				var err error
+				if seconds, err = c.measure(algorithm, bytes); err != nil {
+					return nil, err
+				}
 			}
 			times[algorithm] = append(times[algorithm], seconds)
 		}
@@ -105,27 +110,52 @@ func (c *calibration) run() (map[string][]float64, error) {
 	return times, nil
 }
 
-// candidates for automatic choice. The ring associates otherwise than stock and
-// is left to who asks for it.
-func candidates(ranks *vkimpl.Ranks) []string {
-	names := []string{allreduce.AlgorithmSingleShot, allreduce.AlgorithmPipeline}
-	if len(ranks.Devices) > 2 {
-		names = append(names, allreduce.AlgorithmTwoShot)
+// candidates for automatic choice at a size. The ring associates otherwise than
+// stock and is left to who asks for it.
+func candidates(ranks *vkimpl.Ranks, bytes int64) []string {
+	switch {
+	case bytes >= calibrationSmall:
+		return []string{allreduce.AlgorithmSingleShot, allreduce.AlgorithmPipeline, allreduce.AlgorithmTwoShot}
+	case ranks.HasRelay():
+		return []string{allreduce.AlgorithmSingleShot, allreduce.AlgorithmRelay}
 	}
-	if ranks.HasRelay() {
-		names = append(names, allreduce.AlgorithmRelay)
+	return []string{allreduce.AlgorithmSingleShot}
+}
+
+// repeats of a size are queued behind each other, as a model's layers queue
+// theirs, so that the wait of the host at the end counts little: 1 ms or so.
+func repeats(bytes int64) int {
+	if bytes < calibrationSmall {
+		return 32
 	}
-	return names
+	return 4
+}
+
+// warm runs every candidate once, which builds its kernels: that is not what is
+// measured, and is needed anyway.
+func (c *calibration) warm() error {
+	s := selection{wire: c.wide, wireFrom: defaultWireFrom}
+	for _, bytes := range []int64{calibrationSizes[0], calibrationLargest} {
+		for _, algorithm := range candidates(c.ranks, bytes) {
+			if err := c.submit(&s, algorithm, bytes); err != nil {
+				return err
+			}
+		}
+	}
+	if !idle(c.ranks, selfTestTimeout) {
+		return fmt.Errorf("the ranks did not come to rest in %v", selfTestTimeout)
+	}
+	return nil
 }
 
 // measure returns the seconds that one reduction takes of several that are
-// queued, the first submission of the program not counted.
+// queued, at best.
 func (c *calibration) measure(algorithm string, bytes int64) (float64, error) {
 	s := selection{wire: c.wide, wireFrom: defaultWireFrom}
-	var seconds float64
-	for pass := range 2 {
+	best := math.Inf(1)
+	for range calibrationPasses {
 		start := time.Now()
-		for range calibrationRepeats {
+		for range repeats(bytes) {
 			if err := c.submit(&s, algorithm, bytes); err != nil {
 				return 0, err
 			}
@@ -133,14 +163,12 @@ func (c *calibration) measure(algorithm string, bytes int64) (float64, error) {
 		if !idle(c.ranks, selfTestTimeout) {
 			return 0, fmt.Errorf("the ranks did not come to rest in %v", selfTestTimeout)
 		}
-		if pass > 0 {
-			seconds = time.Since(start).Seconds() / calibrationRepeats
-		}
+		best = min(best, time.Since(start).Seconds()/float64(repeats(bytes)))
 		if time.Now().After(c.deadline) {
 			return 0, fmt.Errorf("it takes longer than %v", calibrationLimit)
 		}
 	}
-	return seconds, nil
+	return best, nil
 }
 
 // submit runs one reduction, recorded when its half is first met.

@@ -14,7 +14,6 @@ package plugin
 import "C"
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -24,8 +23,6 @@ import (
 	"time"
 	"unsafe"
 
-	"ggmlvkcomm/allreduce"
-	"ggmlvkcomm/semaphores"
 	"ggmlvkcomm/vkimpl"
 )
 
@@ -47,6 +44,7 @@ type Comm struct {
 	key    planKey // scratch of the hot path
 	verify *verifier
 	stats  stats
+	p2p    peerStaging
 	// submitting is set while a reduction's submissions are under way: a panic
 	// then cannot be answered with "not done".
 	submitting bool
@@ -161,6 +159,11 @@ func newComm(backends []*C.struct_ggml_backend, config Config) (*Comm, error) {
 	if err := c.order(); err != nil {
 		return nil, err
 	}
+	if config.P2P {
+		if err := c.moveStaging(); err != nil {
+			return nil, err // in use for ever: leaked rather than freed
+		}
+	}
 	if err := c.selectAlgorithms(); err != nil {
 		c.ranks.Close()
 		return nil, err
@@ -194,6 +197,9 @@ func adopt(probed []C.struct_vkcomm_rank) (adopted []vkimpl.Adopted) {
 			DynamicIndexing:     has(C.VKCOMM_HAS_DYNAMIC_INDEXING),
 			ExternalMemoryHost:  has(C.VKCOMM_HAS_EXTERNAL_MEMORY_HOST),
 			ExternalSemaphoreFD: has(C.VKCOMM_HAS_EXTERNAL_SEMAPHORE_FD),
+			ExternalMemoryFD:    has(C.VKCOMM_HAS_EXTERNAL_MEMORY_FD),
+			DMABuf:              has(C.VKCOMM_HAS_EXTERNAL_DMA_BUF),
+			QueueFamilyForeign:  has(C.VKCOMM_HAS_QUEUE_FAMILY_FOREIGN),
 		})
 	}
 	return adopted
@@ -204,89 +210,6 @@ func callbacks() vkimpl.Callbacks {
 		Submit: uintptr(unsafe.Pointer(C.vkcomm_host.submit)),
 		Log:    uintptr(unsafe.Pointer(C.vkcomm_host.log)),
 	}
-}
-
-// order takes the first ordering into use that passes the self-test. On an
-// error the ranks are released.
-func (c *Comm) order() error {
-	var devices []semaphores.Device
-	for _, d := range c.ranks.Devices {
-		devices = append(devices, semaphores.Device{DriverUUID: d.DriverUUID, Shareable: d.TimelineShareable})
-	}
-	kinds, why, err := semaphores.Choose(devices, c.config.Proxy)
-	if err != nil {
-		c.ranks.Close()
-		return err
-	}
-	if why != "" {
-		logf(levelDebug, "native ordering is not used: %s", why)
-	}
-	failed := errors.New("no ordering")
-	for _, kind := range kinds {
-		if err := c.ranks.Order(kind); err != nil {
-			failed = fmt.Errorf("%s ordering: %w", kind, err)
-			logf(levelWarn, "%v", failed)
-			continue
-		}
-		if c.half, err = selfTest(c.ranks); err != nil {
-			failed = fmt.Errorf("%s ordering: self-test: %w", kind, err)
-			logf(levelWarn, "%v", failed)
-			if !idle(c.ranks, releaseTimeout) {
-				return failed // in use for ever: leaked rather than freed
-			}
-			continue
-		}
-		return nil
-	}
-	c.ranks.Close()
-	return failed
-}
-
-// selectAlgorithms decides which algorithm serves which size, and allocates what the
-// choice needs beyond staging.
-func (c *Comm) selectAlgorithms() error {
-	var forced bool
-	c.choose, forced = newSelection(&c.config, len(c.ranks.Devices))
-	if c.choose.usesWide() || c.ranks.TransferQueues() != 0 {
-		if err := c.ranks.AllocateScratch(); err != nil {
-			return err
-		}
-	}
-	if c.config.Algo == nil || c.choose.wantsRelay() {
-		c.openRelay()
-	}
-	if forced {
-		return nil
-	}
-	rules, half, err := calibrate(c.ranks, c.choose.wire, c.half)
-	if err != nil {
-		logf(levelDebug, "calibration: %v", err)
-	} else {
-		c.choose.rules, c.choose.source = rules, "measured"
-	}
-	c.half = half
-	return nil
-}
-
-// openRelay takes the relay into use if the devices can do it and it passes its
-// self-test. Without it, semaphores do.
-func (c *Comm) openRelay() {
-	level := levelDebug
-	if c.config.Algo != nil {
-		level = levelWarn // it was asked for
-	}
-	if err := c.ranks.OpenRelay(); err != nil {
-		logf(level, "no relay: %v", err)
-		return
-	}
-	if err := testRelay(c.ranks); err != nil {
-		logf(level, "no relay: self-test: %v", err)
-		c.ranks.CloseRelay()
-		return
-	}
-	host, device := c.ranks.RelayBytes()
-	logf(levelDebug, "relay: %d bytes of host memory and %d bytes of host-visible device memory a rank", host, device)
-	c.choose.relay = true
 }
 
 // register makes the handle and lets the host's synchronisations cover our work.
@@ -310,151 +233,14 @@ func (c *Comm) describe(took time.Duration, overrides []string) string {
 	if len(overrides) > 0 {
 		set = "; set by environment: " + strings.Join(overrides, " ")
 	}
-	return fmt.Sprintf("AllReduce active: %d ranks [%s], %s ordering, staging %d MiB of host memory and %d bytes of device memory a rank, %s; self-tested in %d ms%s",
-		len(names), strings.Join(names, ", "), c.ranks.Kind(), 2*c.ranks.HalfBytes()>>20, c.ranks.DeviceBytes(0), &c.choose, took.Milliseconds(), set)
-}
-
-// AllReduce sums the ranks' tensors, a ggml_tensor pointer array, in place.
-// False: nothing was touched.
-func AllReduce(handle, tensors unsafe.Pointer) bool {
-	c := lookup(handle)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch r := C.vkcomm_resolve(c.c, (**C.struct_ggml_tensor)(tensors)); {
-	case c.broken:
-		return c.refuse(reasonPanic, nil)
-	case r == C.VKCOMM_EMPTY:
-		return true
-	case r != C.VKCOMM_ACCEPTED:
-		return c.refuse(int(r), nil)
-	}
-	program, err := c.program()
-	if err != nil {
-		return c.refuse(reasonPlan, err)
-	}
-	if c.verify != nil {
-		return c.reduceVerified(program)
-	}
-	return c.submit(program)
-}
-
-func (c *Comm) submit(program *vkimpl.Program) bool {
-	c.submitting = true
-	err := c.ranks.Submit(program)
-	c.submitting = false
-	if err != nil {
-		return c.refuse(reasonSubmit, err)
-	}
-	c.half = nextHalf(c.half, program.Schedule)
-	c.stats.count(program.Schedule)
-	return true
-}
-
-// nextHalf is the staging half that is due after a schedule. A relay has halves
-// of its own, and leaves those of the staging as they are.
-func nextHalf(half int, s *allreduce.Schedule) int {
-	if s.Algorithm == allreduce.AlgorithmRelay {
-		return half
-	}
-	return (half + s.Rounds) % 2
-}
-
-// program returns the recorded program for the operands just resolved.
-func (c *Comm) program() (*vkimpl.Program, error) {
-	k := &c.key
-	k.elements, k.zero, k.half = int64(c.c.elements), uint32(c.c.zero_ranks), uint32(c.half)
-	for i := range int(c.c.world) {
-		o := &c.c.operands[i]
-		k.operands[i].generation, k.operands[i].offset = uint64(o.generation), uint64(o.offset)
-	}
-	if p := c.plans.get(k); p != nil {
-		return p, nil
-	}
-	return c.record()
-}
-
-// record makes the program that the key asks for.
-func (c *Comm) record() (*vkimpl.Program, error) {
-	if c.plans.full() {
-		if !idle(c.ranks, freeTimeout) {
-			return nil, errors.New("the ranks' queues do not come to rest")
-		}
-		c.plans.evict()
-	}
-	schedule, err := c.build()
-	if err != nil {
-		return nil, err
-	}
-	program, err := c.ranks.Program(schedule, c.bindings())
-	if err != nil {
-		return nil, err
-	}
-	c.plans.put(&c.key, program)
-	if c.config.Stats {
-		c.stats.recorded()
-	}
-	return program, nil
-}
-
-// params describes a reduction to a builder.
-func params(ranks *vkimpl.Ranks, choose *selection, algorithm string, elements int64, zero uint64, half int) allreduce.Params {
-	bytes := 4 * elements
-	return allreduce.Params{
-		World: len(ranks.Devices), Elements: elements, Wire: choose.wireFor(bytes), ZeroRanks: zero,
-		Half: half, HalfBytes: ranks.HalfBytes(), ChunkBytes: choose.chunkBytes(algorithm, bytes, ranks.ChunkBytes()),
-		TransferQueue: ranks.TransferQueues()}
-}
-
-// build makes the schedule that the key asks for. Staging too small for an
-// algorithm with a slot a rank is not too small for single-shot.
-func (c *Comm) build() (*allreduce.Schedule, error) {
-	k := &c.key
-	algorithm := c.choose.algorithm(4 * k.elements)
-	schedule, err := allreduce.Build(algorithm, params(c.ranks, &c.choose, algorithm, k.elements, uint64(k.zero), c.half))
-	if err != nil {
-		algorithm = allreduce.AlgorithmSingleShot
-		schedule, err = allreduce.Build(algorithm, params(c.ranks, &c.choose, algorithm, k.elements, uint64(k.zero), c.half))
-	}
-	return schedule, err
-}
-
-func (c *Comm) bindings() []vkimpl.Binding {
-	bindings := make([]vkimpl.Binding, c.c.world)
-	for i := range bindings {
-		o := &c.c.operands[i]
-		bindings[i] = vkimpl.Binding{Buffer: uintptr(unsafe.Pointer(o.buffer)), Offset: uint64(o.offset), Size: uint64(o.size)}
-	}
-	return bindings
-}
-
-// refuse counts a reduction that the host is to do, and says so the first time
-// that a reason occurs.
-func (c *Comm) refuse(reason int, err error) bool {
-	if c.stats.refused[reason]++; c.stats.refused[reason] == 1 {
-		detail := ""
-		if err != nil {
-			detail = ": " + err.Error()
-		}
-		logf(levelWarn, "a reduction is left to llama.cpp, %s%s (logged once)", textOf(reason), detail)
-	}
-	return false
+	return fmt.Sprintf("AllReduce active: %d ranks [%s], %s ordering, staging %d MiB of %s and %d bytes of device memory a rank, %s; self-tested in %d ms%s",
+		len(names), strings.Join(names, ", "), c.ranks.Kind(), 2*c.ranks.HalfBytes()>>20, c.stagingText(), c.ranks.DeviceBytes(0), &c.choose, took.Milliseconds(), set)
 }
 
 // InitPanicked takes note of a panic in Init or Free.
 func InitPanicked(cause any) unsafe.Pointer {
 	logf(levelError, "internal error: %v\n%s", cause, debug.Stack())
 	return nil
-}
-
-// Panicked takes note of a panic in AllReduce and returns what to answer.
-func Panicked(handle unsafe.Pointer, cause any) bool {
-	c := lookup(handle)
-	logf(levelError, "internal error: %v\n%s", cause, debug.Stack())
-	if c.submitting {
-		c.ranks.Fatal("an internal error occurred and the AllReduce", 0)
-	}
-	c.broken = true
-	return false
 }
 
 // Free waits for the communicator's own work and releases it.

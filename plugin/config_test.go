@@ -42,6 +42,7 @@ func TestConfigAccepts(t *testing.T) {
 		{"GGML_VK_COMM_RING", "1", func(c *Config) { c.Ring = true }},
 		{"GGML_VK_COMM_WIRE", "BF16", func(c *Config) { c.Wire = allreduce.BF16 }},
 		{"GGML_VK_COMM_ALGO", "ring:0-max", func(c *Config) { c.Algo = []rule{{"ring", 0, maxBytes}} }},
+		{"GGML_VK_COMM_P2P", "1", func(c *Config) { c.P2P = true }},
 		{"GGML_VK_COMM_CHECK", "1", func(c *Config) { c.Check = true }},
 	} {
 		got, overrides, complaints := parse(map[string]string{c.name: c.value})

@@ -13,6 +13,8 @@
 //	host.c       ggml's functions, tensors to (VkBuffer, offset), probing
 //	config.go    the environment
 //	comm.go      a communicator from init to free
+//	transports.go which ordering and which algorithms it uses
+//	reduce.go    a reduction, the hot path
 //	select.go    which algorithm for which size
 //	selftest.go  no transport is used that was not seen to work
 //	verify.go    every reduction against a CPU reference, on request

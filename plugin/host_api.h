@@ -26,6 +26,7 @@ enum {
     VKCOMM_HAS_EXTERNAL_MEMORY_FD   = 1u << 3,
     VKCOMM_HAS_EXTERNAL_DMA_BUF     = 1u << 4,
     VKCOMM_HAS_EXTERNAL_SEMAPHORE_FD = 1u << 5,
+    VKCOMM_HAS_QUEUE_FAMILY_FOREIGN = 1u << 6,
 };
 
 /* One VkDevice that ggml created. The two entry points are the real ones, not

@@ -20,6 +20,9 @@ type planKey struct {
 	operands [maxRanks]struct{ generation, offset uint64 }
 }
 
+// relayHalf stands for the halves of the relay, which its kernels keep count of.
+const relayHalf = 2
+
 type plan struct {
 	program  *vkimpl.Program
 	lastUsed uint64

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ggmlvkcomm/allreduce"
+	"ggmlvkcomm/vkimpl"
 )
 
 // selection is the only place that decides how a reduction is done: which
@@ -69,17 +70,26 @@ func (s *selection) wireFor(bytes int64) allreduce.Wire {
 	return allreduce.F32
 }
 
-// Chunks of a large tensor: an eighth of it, so that the first is on its way
-// early and the last is short, within what amortises a submission and what
-// leaves several in a staging half.
-const leastChunk, mostChunk = 256 << 10, 2 << 20
-
-// chunkBytes bounds a step of an algorithm; limit is what a kernel can do.
+// chunkBytes bounds a step of an algorithm on a tensor of so many bytes; limit
+// is what a kernel can do.
 func (s *selection) chunkBytes(algorithm string, bytes, limit int64) int64 {
-	if algorithm == allreduce.AlgorithmPipeline {
-		return min(limit, max(leastChunk, min(mostChunk, bytes/8)))
+	if algorithm != allreduce.AlgorithmPipeline {
+		return limit
 	}
-	return limit
+	return min(limit, allreduce.PipelineChunk(s.wireFor(bytes).Bytes(bytes/4)))
+}
+
+// transferQueues is the ranks whose copy queue writes for them. Not on NVIDIA: a
+// copy queue beside a kernel moves 27 GB/s each way, two kernels 34 to 39 (H200).
+func transferQueues(ranks *vkimpl.Ranks) uint64 {
+	const nvidia = 0x10de
+	mask := ranks.TransferQueues()
+	for rank, d := range ranks.Devices {
+		if d.VendorID == nvidia {
+			mask &^= 1 << rank
+		}
+	}
+	return mask
 }
 
 // String describes the choice for the log, in the syntax of GGML_VK_COMM_ALGO.

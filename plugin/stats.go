@@ -46,6 +46,9 @@ func (s *stats) log(c *Comm) {
 	logf(levelInfo, "stats: %d reductions, %d bytes a rank (largest %d), %s over %s ordering, %d rounds, %d recordings",
 		s.calls, s.bytes, s.largest, &c.choose, c.ranks.Kind(), s.rounds, c.plans.misses)
 	logf(levelInfo, "stats: %d heap objects allocated in the %d reductions since the last recording", allocated, s.calls-s.steady.calls)
+	if c.config.P2P {
+		logf(levelInfo, "stats: staging in %s; memory %s", c.stagingText(), c.p2p.kernel)
+	}
 	var lines []string
 	for r, n := range s.refused {
 		if n > 0 {

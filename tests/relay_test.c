@@ -139,6 +139,7 @@ int main(void) {
             fprintf(stderr, "out of memory\n");
             return 1;
         }
+        vkcomm_relay_arm(relay);
         check("all words arrive, none is overwritten unread", all_words_arrive());
         check("sleeps when idle", sleeps_when_idle());
         check("sees a failure", sees_a_failure());

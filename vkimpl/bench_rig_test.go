@@ -212,6 +212,9 @@ func (g *benchRig) prepare(c *benchCase) error {
 }
 
 func (g *benchRig) submit(c *benchCase) error {
+	if c.algorithm == allreduce.AlgorithmRelay && !g.ranks.RelayReady() {
+		must(g.b, g.drain()) // as many in flight as there may be
+	}
 	p := c.programs[g.half]
 	g.half = (g.half + p.Schedule.Rounds) % 2
 	return g.ranks.Submit(p)

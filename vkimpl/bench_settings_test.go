@@ -87,14 +87,13 @@ func benchNumbers(b *testing.B, name string) (list []int64) {
 	return list
 }
 
-// chunkBytes is what plugin/select.go gives a reduction of so many bytes.
-func (g *benchRig) chunkBytes(algorithm string, bytes int64) int64 {
-	const leastChunk, mostChunk = 256 << 10, 2 << 20
+// chunkBytes bounds a step as the plugin does.
+func (g *benchRig) chunkBytes(algorithm string, wire allreduce.Wire, bytes int64) int64 {
 	switch limit := g.ranks.ChunkBytes(); {
 	case g.settings.chunk > 0:
 		return min(limit, g.settings.chunk)
 	case algorithm == allreduce.AlgorithmPipeline:
-		return min(limit, max(leastChunk, min(mostChunk, bytes/8)))
+		return min(limit, allreduce.PipelineChunk(wire.Bytes(bytes/4)))
 	default:
 		return limit
 	}

@@ -79,7 +79,7 @@ func (g *benchRig) cases(order string) (cases []*benchCase) {
 		for _, wire := range g.settings.wires {
 			for _, bytes := range g.settings.sizes {
 				cases = append(cases, &benchCase{order: order, algorithm: algorithm, wire: wire, bytes: bytes,
-					chunk: g.chunkBytes(algorithm, bytes)})
+					chunk: g.chunkBytes(algorithm, wire, bytes)})
 			}
 		}
 	}

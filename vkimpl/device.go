@@ -72,15 +72,16 @@ func raw[T any](handle T) uintptr { return *(*uintptr)(unsafe.Pointer(&handle)) 
 
 var bindOnce struct {
 	sync.Mutex
-	instance uintptr
+	loader uintptr
 }
 
 // bindInstance points goki/vulkan, whose function table is global, at the
-// loader that ggml uses.
+// loader that ggml uses. Once: the loader's entry points serve every instance,
+// and setting them again would pull them away from whoever calls meanwhile.
 func bindInstance(a *Adopted) error {
 	bindOnce.Lock()
 	defer bindOnce.Unlock()
-	if bindOnce.instance == a.Instance {
+	if bindOnce.loader == a.GetInstanceProcAddr {
 		return nil
 	}
 	vk.SetGetInstanceProcAddr(as[unsafe.Pointer](a.GetInstanceProcAddr))
@@ -90,7 +91,7 @@ func bindInstance(a *Adopted) error {
 	if err := vk.InitInstance(as[vk.Instance](a.Instance)); err != nil {
 		return err
 	}
-	bindOnce.instance = a.Instance
+	bindOnce.loader = a.GetInstanceProcAddr
 	return nil
 }
 

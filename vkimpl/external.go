@@ -4,6 +4,8 @@ package vkimpl
 import "C"
 
 import (
+	"fmt"
+
 	vk "github.com/goki/vulkan"
 	"golang.org/x/sys/unix"
 )
@@ -79,14 +81,20 @@ func (d *Device) importFrom(from *exported, dedicated bool) (*Buffer, error) {
 	if err := check("vkGetMemoryFdKHR", from.device.rank, vk.Result(result)); err != nil {
 		return nil, err
 	}
-	return d.importFD(from, &fd, dedicated)
+	return d.importDescriptor(from, int(fd), dedicated)
 }
 
-// importFD is importFrom with the descriptor at hand. It is consumed or closed.
-func (d *Device) importFD(from *exported, fd *C.int, dedicated bool) (*Buffer, error) {
+// importDescriptor is importFrom with the descriptor at hand, which the driver
+// takes over or which is closed.
+func (d *Device) importDescriptor(from *exported, descriptor int, dedicated bool) (*Buffer, error) {
+	fd := C.int(descriptor)
+	var before unix.Stat_t
+	if err := unix.Fstat(descriptor, &before); err != nil {
+		return nil, fmt.Errorf("descriptor %d of exported memory: %w", descriptor, err)
+	}
 	defer func() {
-		if *fd >= 0 {
-			_ = unix.Close(int(*fd)) // a failed import leaves it to us
+		if fd >= 0 && isStill(descriptor, &before) {
+			_ = unix.Close(descriptor)
 		}
 	}()
 	h := OpaqueFD
@@ -97,14 +105,22 @@ func (d *Device) importFD(from *exported, fd *C.int, dedicated bool) (*Buffer, e
 	if err != nil {
 		return nil, err
 	}
-	if err = e.suit(from, *fd); err == nil {
-		err = e.place(fd)
+	if err = e.suit(from, fd); err == nil {
+		err = e.place(&fd)
 	}
 	if err != nil {
 		e.Close()
 		return nil, err
 	}
 	return e.Buffer, nil
+}
+
+// isStill reports whether a descriptor is open on the same file as before. A
+// failed import leaves it to us, but lavapipe 22.3 closes it then as well, and by
+// now another thread may have been given its number.
+func isStill(descriptor int, before *unix.Stat_t) bool {
+	var now unix.Stat_t
+	return unix.Fstat(descriptor, &now) == nil && now.Dev == before.Dev && now.Ino == before.Ino
 }
 
 // suit decides on type and size of an import. For OPAQUE_FD they are those of the

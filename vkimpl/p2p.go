@@ -4,6 +4,7 @@ package vkimpl
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -77,11 +78,11 @@ func pairs(owner int, all []sharer) (row []Handle, failures []*PairError) {
 		}
 		h, why := handleFor(&all[owner], &all[peer])
 		if row[peer] = h; h == HostMemory {
-			failures = append(failures, &PairError{owner, peer, fmt.Errorf("%w: %s", ErrUnsupported, why)})
+			failures = append(failures, &PairError{owner, peer, errors.New(why)})
 		}
 	}
 	if len(failures) == 0 && exportAs(owner, all) == HostMemory {
-		failures = append(failures, &PairError{owner, owner, fmt.Errorf("%w: no handle type serves all its peers", ErrUnsupported)})
+		failures = append(failures, &PairError{owner, owner, errors.New("no handle type serves all its peers")})
 	}
 	return row, failures
 }
@@ -163,9 +164,6 @@ func (r *Ranks) StagingHandle(owner int) Handle {
 // StagingBytes is the size of a rank's staging.
 func (r *Ranks) StagingBytes() int64 { return r.staging[0][0].size }
 
-// readCopies of one measurement run behind each other in one submission.
-const readCopies = 4
-
 // ReadSpeed is how fast reader copies from the staging of owner into sink, a
 // buffer of its own, in bytes/s: from host memory if host is set, which needs P2P
 // in use, else from wherever that staging lies now.
@@ -175,10 +173,7 @@ func (r *Ranks) ReadSpeed(reader, owner int, host bool, sink *Buffer, timeout ti
 		from = r.p2p.host[reader][owner]
 	}
 	bytes := min(from.size, sink.size)
-	var steps []C.struct_vkcomm_step
-	for range readCopies {
-		steps = append(steps, copyOf(Binding{Buffer: raw(from.handle)}, sink, bytes))
-	}
+	steps := []C.struct_vkcomm_step{copyOf(Binding{Buffer: raw(from.handle)}, sink, bytes)}
 	var took time.Duration
 	for range 2 { // the first run maps pages and wakes the link, and does not count
 		start := time.Now()
@@ -187,7 +182,7 @@ func (r *Ranks) ReadSpeed(reader, owner int, host bool, sink *Buffer, timeout ti
 		}
 		took = time.Since(start)
 	}
-	return readCopies * float64(bytes) / took.Seconds(), nil
+	return float64(bytes) / took.Seconds(), nil
 }
 
 // shared lists what a batch reads and writes in memory that several devices see.

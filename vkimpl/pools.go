@@ -31,6 +31,9 @@ func (d *Device) makeCommandPools() error {
 // takeCommands returns a command buffer for a queue that is not in use.
 func (d *Device) takeCommands(queue allreduce.Queue) (vk.CommandBuffer, error) {
 	free := &d.freeCommands[queue]
+	if d.commandPools[queue] == vk.NullCommandPool {
+		return nil, unsupported(d.rank, "has no %s queue of its own", queue)
+	}
 	if len(*free) == 0 {
 		const n = 16
 		info := vk.CommandBufferAllocateInfo{SType: vk.StructureTypeCommandBufferAllocateInfo, CommandPool: d.commandPools[queue],

@@ -64,9 +64,6 @@ VkResult vkcomm_record(const struct vkcomm_vk *vk, VkCommandBuffer commands, VkP
     change_owner(vk, commands, family, shared_count, shared, false);
     for (uint32_t i = 0; i < count; i++) {
         const struct vkcomm_step *s = &steps[i];
-        if (i > 0) {
-            barrier(vk, commands, false, false);
-        }
         if (!s->pipeline) {
             vk->CmdCopyBuffer(commands, s->copy_src, s->copy_dst, 1, &s->copy);
             continue;

@@ -31,7 +31,7 @@ struct vkcomm_relay {
     vkcomm_relay_failed failed;
     void               *context;
     _Atomic uint32_t    expected; /* the latest reduction submitted */
-    atomic_bool         stop;
+    atomic_bool         stop, armed;
     atomic_uint         asleep;
     pthread_mutex_t     lock;
     pthread_cond_t      wake;
@@ -110,7 +110,7 @@ static bool gave_up(const struct vkcomm_relay *relay, unsigned rank) {
     return __atomic_load_n(&relay->slots[rank][FAILED_WORD], __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Passes one reduction of a rank on; false: told to stop meanwhile. */
+/* Passes one reduction of a rank on; false: told to stop, or of no use. */
 static bool carry(struct vkcomm_relay *relay, unsigned rank, uint32_t seq) {
     const uint32_t  half  = seq & 1u, count = relay->elements[seq % VKCOMM_RELAY_PENDING];
     const uint64_t *slot  = relay->slots[rank] + half * (size_t) VKCOMM_RELAY_ELEMENTS;
@@ -139,6 +139,9 @@ static bool carry(struct vkcomm_relay *relay, unsigned rank, uint32_t seq) {
             return false;
         }
         if (gave_up(relay, rank)) {
+            if (!atomic_load(&relay->armed)) {
+                return false;
+            }
             relay->failed(relay->context);
         }
         uint64_t now = now_ns();
@@ -206,6 +209,10 @@ struct vkcomm_relay *vkcomm_relay_start(unsigned world, uint64_t *const *slots, 
         pthread_setname_np(relay->ranks[r].thread, name);
     }
     return relay;
+}
+
+void vkcomm_relay_arm(struct vkcomm_relay *relay) {
+    atomic_store(&relay->armed, true);
 }
 
 bool vkcomm_relay_ready(const struct vkcomm_relay *relay) {

@@ -40,12 +40,17 @@ enum {
 
 struct vkcomm_relay;
 
-/* Called on a relay thread when a rank's kernel gave up waiting. Must not return. */
+/* Called on a relay thread when a rank's kernel gave up waiting, once armed. Must
+ * not return. */
 typedef void (*vkcomm_relay_failed)(void *context);
 
 /* slots[r] and inboxes[r] are mapped and zero. NULL: no thread or memory. */
 struct vkcomm_relay *vkcomm_relay_start(unsigned world, uint64_t *const *slots, uint64_t *const *inboxes,
                                         vkcomm_relay_failed failed, void *context);
+
+/* From now on a kernel that gives up is a failure. Until then, while a self-test
+ * finds out whether kernels can wait at all, its thread just ends. */
+void vkcomm_relay_arm(struct vkcomm_relay *relay);
 
 /* Room for one more reduction in flight, and numbers left to give it. */
 bool vkcomm_relay_ready(const struct vkcomm_relay *relay);

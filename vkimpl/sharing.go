@@ -1,6 +1,7 @@
 package vkimpl
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 )
@@ -84,9 +85,9 @@ func exportAs(owner int, all []sharer) Handle {
 func importType(need, fromFD uint32) (uint32, error) {
 	switch common := need & fromFD; {
 	case fromFD == 0:
-		return 0, fmt.Errorf("%w: the reader's driver has no memory type for it (memoryTypeBits 0)", ErrUnsupported)
+		return 0, errors.New("the reader's driver has no memory type for it (memoryTypeBits 0)")
 	case common == 0:
-		return 0, fmt.Errorf("%w: no memory type both for the buffer (%#x) and for the descriptor (%#x)", ErrUnsupported, need, fromFD)
+		return 0, fmt.Errorf("no memory type both for the buffer (%#x) and for the descriptor (%#x)", need, fromFD)
 	default:
 		return uint32(bits.TrailingZeros32(common)), nil
 	}

@@ -114,7 +114,7 @@ func (s *Standalone) makeInstance() error {
 func bindLoader(getInstanceProcAddr uintptr) error {
 	bindOnce.Lock()
 	defer bindOnce.Unlock()
-	if bindOnce.instance != 0 {
+	if bindOnce.loader != 0 {
 		return nil
 	}
 	vk.SetGetInstanceProcAddr(as[unsafe.Pointer](getInstanceProcAddr))

@@ -15,7 +15,10 @@
 static VkDevice device_of(uintptr_t n) { return (VkDevice) (n * 0x1000); }
 static VkBuffer buffer_of(uintptr_t n) { return (VkBuffer) (n * 0x40); }
 static VkQueue  queue_of(uintptr_t n) { return (VkQueue) (n * 0x100); }
-static struct ggml_backend_buffer * key_of(uintptr_t n) { return (struct ggml_backend_buffer *) (0x7f0000000000 + n * 48); }
+
+static struct ggml_backend_buffer * key_of(uintptr_t n) {
+    return (struct ggml_backend_buffer *) (0x7f0000000000 + n * 48);
+}
 
 static void check(const char * name, bool ok) {
     report_start("registry/%s", name);
@@ -60,8 +63,9 @@ static void capture_nests(void) {
         vkcomm_capture_end(&rank[r]);
     }
     vkcomm_capture_end(&meta);
-    check("capture/a rank's buffer counts for the rank", survivor(&rank[0]) == buffer_of(10) && survivor(&rank[1]) == buffer_of(11) &&
-                                                             rank[1].created.device == device_of(2) && rank[1].created.size == 8192);
+    check("capture/a rank's buffer counts for the rank",
+          survivor(&rank[0]) == buffer_of(10) && survivor(&rank[1]) == buffer_of(11) &&
+              rank[1].created.device == device_of(2) && rank[1].created.size == 8192);
     check("capture/and not for the meta buffer around it", meta.alive == 0 && meta.created.buffer == VK_NULL_HANDLE);
     vkcomm_registry_buffer_created(device_of(1), buffer_of(12), 1);
     check("capture/nothing counts after its end", meta.alive == 0 && rank[1].alive == 1);
@@ -75,7 +79,8 @@ static void capture_between(void) {
     vkcomm_registry_buffer_created(device_of(1), buffer_of(2), 1);
     vkcomm_capture_end(&inner);
     vkcomm_capture_end(&outer);
-    check("capture/an inner one leaves the outer one's buffer", survivor(&outer) == buffer_of(1) && survivor(&inner) == buffer_of(2));
+    check("capture/an inner one leaves the outer one's buffer",
+          survivor(&outer) == buffer_of(1) && survivor(&inner) == buffer_of(2));
 }
 
 /* ggml takes another memory type when the first is full: the buffer is made
@@ -322,7 +327,8 @@ static struct vkcomm_device * submit_device;
 static bool                   submit_locked;
 static uint32_t               submit_count;
 
-static VKAPI_ATTR VkResult VKAPI_CALL fake_submit(VkQueue queue, uint32_t count, const VkSubmitInfo * infos, VkFence fence) {
+static VKAPI_ATTR VkResult VKAPI_CALL fake_submit(VkQueue queue, uint32_t count, const VkSubmitInfo * infos,
+                                                  VkFence fence) {
     (void) infos, (void) fence;
     submit_locked = pthread_mutex_trylock(&submit_device->submit_lock) == EBUSY;
     submit_count  = queue == queue_of(5) ? count : 0;
@@ -338,7 +344,8 @@ static void submits(void) {
     check("submit/which is let go", pthread_mutex_trylock(&submit_device->submit_lock) == 0);
     pthread_mutex_unlock(&submit_device->submit_lock);
     vkcomm_registry_remove_device(device_of(5));
-    check("submit/a queue of no known device", vkcomm_registry_submit(queue_of(5), 1, NULL, VK_NULL_HANDLE) == VK_ERROR_DEVICE_LOST);
+    check("submit/a queue of no known device",
+          vkcomm_registry_submit(queue_of(5), 1, NULL, VK_NULL_HANDLE) == VK_ERROR_DEVICE_LOST);
 }
 
 /* ---- what the host's synchronisation covers ------------------------------------------------------- */

@@ -61,7 +61,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical_de
     PFN_vkGetInstanceProcAddr instance_proc = holder->u.pLayerInfo->pfnNextGetInstanceProcAddr;
     next_device_proc                        = holder->u.pLayerInfo->pfnNextGetDeviceProcAddr;
     holder->u.pLayerInfo                    = holder->u.pLayerInfo->pNext;
-    return ((PFN_vkCreateDevice) instance_proc(the_instance, "vkCreateDevice"))(physical_device, info, allocator, device);
+    PFN_vkCreateDevice create               = (PFN_vkCreateDevice) instance_proc(the_instance, "vkCreateDevice");
+    return create(physical_device, info, allocator, device);
 }
 
 static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL device_proc(VkDevice device, const char * name) {

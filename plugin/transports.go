@@ -1,0 +1,92 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+
+	"ggmlvkcomm/semaphores"
+)
+
+// order takes the first ordering into use that passes the self-test. On an
+// error the ranks are released.
+func (c *Comm) order() error {
+	var devices []semaphores.Device
+	for _, d := range c.ranks.Devices {
+		devices = append(devices, semaphores.Device{DriverUUID: d.DriverUUID, Shareable: d.TimelineShareable})
+	}
+	kinds, why, err := semaphores.Choose(devices, c.config.Proxy)
+	if err != nil {
+		c.ranks.Close()
+		return err
+	}
+	if why != "" {
+		logf(levelDebug, "native ordering is not used: %s", why)
+	}
+	failed := errors.New("no ordering")
+	for _, kind := range kinds {
+		if err := c.ranks.Order(kind); err != nil {
+			failed = fmt.Errorf("%s ordering: %w", kind, err)
+			logf(levelWarn, "%v", failed)
+			continue
+		}
+		if c.half, err = selfTest(c.ranks); err != nil {
+			failed = fmt.Errorf("%s ordering: self-test: %w", kind, err)
+			logf(levelWarn, "%v", failed)
+			if !idle(c.ranks, releaseTimeout) {
+				return failed // in use for ever: leaked rather than freed
+			}
+			continue
+		}
+		return nil
+	}
+	c.ranks.Close()
+	return failed
+}
+
+// selectAlgorithms decides which algorithm serves which size, and allocates what the
+// choice needs beyond staging.
+func (c *Comm) selectAlgorithms() error {
+	var forced bool
+	c.choose, forced = newSelection(&c.config, len(c.ranks.Devices))
+	if c.choose.usesWide() || transferQueues(c.ranks) != 0 {
+		if err := c.ranks.AllocateScratch(); err != nil {
+			return err
+		}
+	}
+	if c.config.Algo == nil || c.choose.wantsRelay() {
+		c.openRelay()
+	}
+	if forced {
+		return nil
+	}
+	rules, half, err := calibrate(c.ranks, c.choose.wire, c.half)
+	if err != nil {
+		logf(levelDebug, "calibration: %v", err)
+	} else {
+		c.choose.rules, c.choose.source = rules, "measured"
+	}
+	c.half = half
+	return nil
+}
+
+// openRelay takes the relay into use if the devices can do it and it passes its
+// self-test. Without it, semaphores do.
+func (c *Comm) openRelay() {
+	level := levelDebug
+	if c.config.Algo != nil {
+		level = levelWarn // it was asked for
+	}
+	if err := c.ranks.OpenRelay(); err != nil {
+		logf(level, "no relay: %v", err)
+		return
+	}
+	if err := testRelay(c.ranks); err != nil {
+		logf(level, "no relay: self-test: %v", err)
+		c.ranks.CloseRelay()
+		return
+	}
+	c.ranks.ArmRelay()
+	host, device := c.ranks.RelayBytes()
+	logf(levelDebug, "relay: %d bytes of host memory and %d bytes of host-visible device memory a rank", host, device)
+	c.choose.relay = true
+}
