@@ -166,7 +166,7 @@ type rule struct {
 // defaultRules are those of plugin/select.go's table.
 func defaultRules(world int) []rule {
 	if world == 2 {
-		return []rule{{allreduce.AlgorithmSingleShot, 1 << 20}, {allreduce.AlgorithmPipeline, math.MaxInt64}}
+		return []rule{{allreduce.AlgorithmSingleShot, 8 << 20}, {allreduce.AlgorithmTwoShot, math.MaxInt64}}
 	}
 	return []rule{{allreduce.AlgorithmSingleShot, 256 << 10}, {allreduce.AlgorithmTwoShot, math.MaxInt64}}
 }

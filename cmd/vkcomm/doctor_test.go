@@ -86,7 +86,7 @@ func TestChoiceIsThePlugins(t *testing.T) {
 		{"select.go", `allreduce.PipelineChunk\(s.wireFor\(bytes\).Bytes\(bytes/4\)\)`},
 		{"select.go", `const nvidia = 0x10de`},
 		{"calibrate.go", `\{allreduce.AlgorithmSingleShot, allreduce.AlgorithmPipeline, allreduce.AlgorithmTwoShot\}`},
-		{"select.go", `AlgorithmSingleShot, 0, 1 << 20\}, \{allreduce.AlgorithmPipeline, 1 << 20, maxBytes`},
+		{"select.go", `AlgorithmSingleShot, 0, 8 << 20\}, \{allreduce.AlgorithmTwoShot, 8 << 20, maxBytes`},
 		{"select.go", `AlgorithmSingleShot, 0, 256 << 10\}, \{allreduce.AlgorithmTwoShot, 256 << 10, maxBytes`},
 		{"config.go", `const defaultStagingMB = 16`},
 		{"calibrate.go", `calibrationMargin = 0.9`},
