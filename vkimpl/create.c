@@ -52,6 +52,7 @@ VkResult vkcomm_create_pipeline(VkDevice device, PFN_vkGetDeviceProcAddr get, Vk
                                      .pData         = constants };
     VkComputePipelineCreateInfo info = {
         .sType  = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+        .flags  = VK_PIPELINE_CREATE_DISPATCH_BASE_BIT, /* record.c dispatches in slices */
         .layout = layout,
         .stage  = { .sType               = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
                     .stage               = VK_SHADER_STAGE_COMPUTE_BIT,

@@ -19,7 +19,7 @@
     X(CmdBindPipeline)                     \
     X(CmdBindDescriptorSets)               \
     X(CmdPushConstants)                    \
-    X(CmdDispatch)                         \
+    X(CmdDispatchBase)                     \
     X(CmdPipelineBarrier)                  \
     X(CmdCopyBuffer)                       \
     X(UpdateDescriptorSets)

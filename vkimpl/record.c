@@ -49,6 +49,41 @@ static void change_owner(const struct vkcomm_vk *vk, VkCommandBuffer commands, u
     transfer(vk, commands, n, barriers);
 }
 
+/* Workgroups of a slice: small enough that a device runs several at once. */
+#define SLICE 128u
+
+/* Part of a step from workgroup first on; false: there is none. */
+static bool record_slice(const struct vkcomm_vk *vk, VkCommandBuffer commands, VkPipelineLayout layout,
+                         const struct vkcomm_step *s, uint32_t first, uint32_t most) {
+    if (!s->pipeline && first == 0) {
+        vk->CmdCopyBuffer(commands, s->copy_src, s->copy_dst, 1, &s->copy);
+    }
+    if (!s->pipeline || first >= s->groups) {
+        return false;
+    }
+    uint32_t groups = s->groups - first < most ? s->groups - first : most;
+    vk->CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, s->pipeline);
+    vk->CmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, &s->set, 0, NULL);
+    vk->CmdPushConstants(commands, layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(s->push), &s->push);
+    vk->CmdDispatchBase(commands, first, 0, 0, groups, 1, 1);
+    return first + groups < s->groups;
+}
+
+/* One step in one dispatch. Several in slices by turns, since a device starts
+ * dispatches in order, and a large one that only writes would keep the one that
+ * only reads from starting. */
+static void record_steps(const struct vkcomm_vk *vk, VkCommandBuffer commands, VkPipelineLayout layout,
+                         uint32_t count, const struct vkcomm_step *steps) {
+    uint32_t most = count > 1 ? SLICE : UINT32_MAX;
+    bool     more = true;
+    for (uint32_t first = 0; more; first += most) {
+        more = false;
+        for (uint32_t i = 0; i < count; i++) {
+            more |= record_slice(vk, commands, layout, &steps[i], first, most);
+        }
+    }
+}
+
 VkResult vkcomm_record(const struct vkcomm_vk *vk, VkCommandBuffer commands, VkPipelineLayout layout,
                        uint32_t count, const struct vkcomm_step *steps, uint32_t family, uint32_t shared_count,
                        const struct vkcomm_shared *shared) {
@@ -62,17 +97,7 @@ VkResult vkcomm_record(const struct vkcomm_vk *vk, VkCommandBuffer commands, VkP
     }
     barrier(vk, commands, true, false);
     change_owner(vk, commands, family, shared_count, shared, false);
-    for (uint32_t i = 0; i < count; i++) {
-        const struct vkcomm_step *s = &steps[i];
-        if (!s->pipeline) {
-            vk->CmdCopyBuffer(commands, s->copy_src, s->copy_dst, 1, &s->copy);
-            continue;
-        }
-        vk->CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, s->pipeline);
-        vk->CmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, &s->set, 0, NULL);
-        vk->CmdPushConstants(commands, layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(s->push), &s->push);
-        vk->CmdDispatch(commands, s->groups, 1, 1);
-    }
+    record_steps(vk, commands, layout, count, steps);
     change_owner(vk, commands, family, shared_count, shared, true);
     barrier(vk, commands, false, true);
     return vk->EndCommandBuffer(commands);
