@@ -36,9 +36,10 @@ struct vkcomm_shared {
     bool         written; /* else read */
 };
 
-/* Begins with a full barrier against what the queue ran before, puts one
- * between steps, and ends with one that makes everything visible to what runs
- * after and to other devices through host memory. family is that of the queue
+/* Begins with a full barrier against what the queue ran before, and ends with
+ * one that makes everything visible to what runs after and to other devices
+ * through host memory. There is none between steps: those of a batch touch
+ * different memory, which the schedule checker proves. family is that of the queue
  * and counts only where something is shared. */
 VkResult vkcomm_record(const struct vkcomm_vk *vk, VkCommandBuffer commands, VkPipelineLayout layout,
                        uint32_t count, const struct vkcomm_step *steps, uint32_t family, uint32_t shared_count,
