@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <link.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "registry.h"
@@ -40,24 +41,42 @@ static bool is_ours(void *function) {
     return vkcomm_own_symbol(function, "vkcomm_version") != NULL;
 }
 
-struct search {
-    const char *name;
-    void       *found;
+/* Names of the modules that are loaded. They are only noted while the list is
+ * walked: a dlopen() in there could meet one of another thread, which waits for
+ * the walk to end. */
+struct modules {
+    char  *names[512];
+    size_t count;
 };
 
-static int search_module(struct dl_phdr_info *object, size_t size, void *argument) {
-    struct search *search = argument;
-    void          *handle = object->dlpi_name[0] ? dlopen(object->dlpi_name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
-    void          *symbol = handle ? dlsym(handle, search->name) : NULL;
+static int note_module(struct dl_phdr_info *object, size_t size, void *argument) {
+    struct modules *modules = argument;
     (void) size;
-    if (symbol && !is_ours(symbol)) {
-        search->found = symbol;
-        return 1; /* not closed: the address must stay mapped */
-    }
-    if (handle) {
-        dlclose(handle);
+    if (object->dlpi_name[0] && modules->count < sizeof(modules->names) / sizeof(modules->names[0])) {
+        char *name = strdup(object->dlpi_name);
+        if (name) {
+            modules->names[modules->count++] = name;
+        }
     }
     return 0;
+}
+
+/* A function of any module but ours. */
+static void *search_modules(const char *function) {
+    struct modules modules = { .count = 0 };
+    void          *found   = NULL;
+    dl_iterate_phdr(note_module, &modules);
+    for (size_t i = 0; i < modules.count; i++) {
+        void *handle = found ? NULL : dlopen(modules.names[i], RTLD_LAZY | RTLD_NOLOAD);
+        void *symbol = handle ? dlsym(handle, function) : NULL;
+        if (symbol && !is_ours(symbol)) {
+            found = symbol; /* not closed: the address must stay mapped */
+        } else if (handle) {
+            dlclose(handle);
+        }
+        free(modules.names[i]);
+    }
+    return found;
 }
 
 /* Where the caller would find it; then where the program would; then, for a
@@ -67,21 +86,20 @@ static void *search_real(const char *name, void *return_address) {
     int              saved = errno;
     Dl_info          info;
     struct link_map *module = NULL;
-    struct search    search = { .name = name };
+    void            *found  = NULL;
     if (dladdr1(return_address, &info, (void **) &module, RTLD_DL_LINKMAP) && module && module->l_name[0]) {
         void *handle = dlopen(module->l_name, RTLD_LAZY | RTLD_NOLOAD); /* not closed, as above */
-        search.found = handle ? dlsym(handle, name) : NULL;
+        found        = handle ? dlsym(handle, name) : NULL;
     }
-    if (!search.found || is_ours(search.found)) {
-        search.found = dlsym(RTLD_NEXT, name);
+    if (!found || is_ours(found)) {
+        found = dlsym(RTLD_NEXT, name);
     }
-    if (!search.found || is_ours(search.found)) {
-        search.found = NULL;
-        dl_iterate_phdr(search_module, &search);
+    if (!found || is_ours(found)) {
+        found = search_modules(name);
     }
     dlerror(); /* the host must not find a message of ours pending */
     errno = saved;
-    return search.found;
+    return found;
 }
 
 void *vkcomm_real(const char *name, void *return_address) {
