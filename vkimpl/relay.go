@@ -6,6 +6,7 @@ package vkimpl
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"time"
 	"unsafe"
@@ -53,11 +54,17 @@ func (r *Ranks) OpenRelay() error {
 	if err == nil {
 		err = r.startRelay()
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errPolling):
+		r.relay = nil // a kernel still uses the memory: leaked rather than freed
+	case err != nil:
 		r.CloseRelay()
 	}
 	return err
 }
+
+// errPolling: a kernel did not stop polling when it was to.
+var errPolling = errors.New("does not stop polling its inbox")
 
 // HasRelay reports whether OpenRelay succeeded.
 func (r *Ranks) HasRelay() bool { return r.relay != nil && r.c.relay != nil }
@@ -188,7 +195,7 @@ func (r *Ranks) timePolls(rank int) (seconds float64, err error) {
 	case err != nil:
 		return 0, err
 	case !ok:
-		return 0, fmt.Errorf("rank %d polls its inbox for more than %v", rank, relayProbeLimit) // in use: leaked
+		return 0, fmt.Errorf("rank %d: after %v it %w", rank, relayProbeLimit, errPolling)
 	}
 	p.Close()
 	buffer.Close()
