@@ -1,7 +1,7 @@
 # What ctest runs. Included by CMakeLists.txt; the programs come from tests/CMakeLists.txt.
 #
-# Labels: go, abi, preload (the hooks), vulkan (ranks on lavapipe), cli (vkcomm), host (real llama.cpp runs), gpu (real
-# GPUs; skipped by name where there are none).
+# Labels: go, abi, preload (the hooks), vulkan (ranks on lavapipe), fault (a driver that fails), cli (vkcomm), host (real
+# llama.cpp runs), gpu (real GPUs; skipped by name where there are none).
 
 # vkcomm_test(NAME LABEL COMMAND...): one test with the environment that the scripts of build/ expect.
 function(vkcomm_test name label)
@@ -153,6 +153,9 @@ endif()
 # ---- what the preloaded objects do to a process --------------------------------------------------------------------------
 include(tests/preload/tests.cmake)
 
+# ---- a driver that fails ----------------------------------------------------------------------------------------------
+include(tests/layer/tests.cmake)
+
 # ---- vkcomm ----------------------------------------------------------------------------------------------------------
 include(cmd/vkcomm/tests.cmake)
 
@@ -173,6 +176,9 @@ if(TARGET llama-run AND TARGET make-gguf)
     if(VKCOMM_FULL_TESTS)
         host_test(host-n2-small host lavapipe 2 small)
         host_test(host-n4-small host lavapipe 4 small)
+        # installs into a fresh Debian, for which it wants root and a mirror
+        vkcomm_test(package host env VKCOMM_LLAMA_LIBDIR=${VKCOMM_LLAMA_LIBDIR} ${BUILD}/checks/package)
+        set_tests_properties(package PROPERTIES TIMEOUT 1800)
     endif()
     host_test(host-gpu-n2 gpu gpu 2 small)
     host_test(host-gpu-n4 gpu gpu 4 small)

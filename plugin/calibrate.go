@@ -55,6 +55,11 @@ func calibrate(ranks *vkimpl.Ranks, wide allreduce.Wire, half int) (rules []rule
 	c := calibration{ranks: ranks, wide: wide,
 		programs: map[calibrationKey]*vkimpl.Program{}, half: half}
 	times, err := c.run()
+	if failed := ranks.Failed(); failed != nil {
+		ranks.Release()
+		c.close()
+		return nil, c.half, failed
+	}
 	c.close()
 	if err == nil {
 		rules = fastest(calibrationSizes, times)

@@ -161,11 +161,12 @@ func newComm(backends []*C.struct_ggml_backend, config Config) (*Comm, error) {
 	}
 	if config.P2P {
 		if err := c.moveStaging(); err != nil {
-			return nil, err // in use for ever: leaked rather than freed
+			c.ranks.Release() // also ends the proxies
+			return nil, err   // in use for ever: leaked rather than freed
 		}
 	}
 	if err := c.selectAlgorithms(); err != nil {
-		c.ranks.Close()
+		c.abandon()
 		return nil, err
 	}
 	if config.Check {
@@ -174,8 +175,21 @@ func newComm(backends []*C.struct_ggml_backend, config Config) (*Comm, error) {
 			return nil, err
 		}
 	}
+	if err := c.ranks.Failed(); err != nil {
+		c.abandon()
+		return nil, err
+	}
+	c.ranks.Use()
 	c.register(backends, probed)
 	return c, nil
+}
+
+// abandon releases ranks that may have work under way which cannot end by itself.
+func (c *Comm) abandon() {
+	c.ranks.Release()
+	if idle(c.ranks, releaseTimeout) {
+		c.ranks.Close() // else in use for ever: leaked rather than freed
+	}
 }
 
 // adopt translates what the registry knows for vkimpl.

@@ -29,6 +29,7 @@ func selfTest(ranks *vkimpl.Ranks) (half int, err error) {
 	for r := range t.world {
 		b, binding, err := ranks.HostBuffer(r, largest)
 		if err != nil {
+			t.close()
 			return 0, err
 		}
 		t.buffers, t.bindings = append(t.buffers, b), append(t.bindings, binding)
@@ -73,6 +74,7 @@ func testRelay(ranks *vkimpl.Ranks) error {
 	for r := range t.world {
 		b, binding, err := ranks.HostBuffer(r, largest)
 		if err != nil {
+			t.close()
 			return err
 		}
 		t.buffers, t.bindings = append(t.buffers, b), append(t.bindings, binding)

@@ -60,6 +60,12 @@ func (c *Comm) selectAlgorithms() error {
 		return nil
 	}
 	rules, half, err := calibrate(c.ranks, c.choose.wire, c.half)
+	if failed := c.ranks.Failed(); failed != nil {
+		return fmt.Errorf("calibration: %w", failed)
+	}
+	if c.choose.relay && c.ranks.RelayFailed() {
+		return errors.New("calibration: a relayed kernel gave up")
+	}
 	if err != nil {
 		logf(levelDebug, "calibration: %v", err)
 	} else {
@@ -85,7 +91,6 @@ func (c *Comm) openRelay() {
 		c.ranks.CloseRelay()
 		return
 	}
-	c.ranks.ArmRelay()
 	host, device := c.ranks.RelayBytes()
 	logf(levelDebug, "relay: %d bytes of host memory and %d bytes of host-visible device memory a rank", host, device)
 	c.choose.relay = true

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* All ranks' submissions of one collective are made without another
  * collective's in between. Two communicators on the same queues would else be
@@ -163,6 +164,7 @@ void vkcomm_executor_release(struct vkcomm_executor *x, const VkSemaphore *views
         }
     }
     release_all(x);
+    x->released = true;
     /* A drain that follows waits for a value of its own beyond, not for one
      * that the timeline has by now. */
     for (uint32_t rank = 0; rank < x->world; rank++) {
@@ -173,6 +175,10 @@ void vkcomm_executor_release(struct vkcomm_executor *x, const VkSemaphore *views
 }
 
 void vkcomm_executor_fatal(struct vkcomm_executor *x, const char *what, VkResult result) {
+    static bool ending;
+    while (__atomic_exchange_n(&ending, true, __ATOMIC_ACQ_REL)) {
+        pause(); /* another thread has met the same end, and says so */
+    }
     char line[256];
     snprintf(line, sizeof(line),
              "%s failed (VkResult %d) after part of an AllReduce was submitted; its result would be wrong, aborting",
@@ -182,9 +188,41 @@ void vkcomm_executor_fatal(struct vkcomm_executor *x, const char *what, VkResult
     abort();
 }
 
+/* ---- the trial ------------------------------------------------------------------ */
+
+static bool in_trial(const struct vkcomm_executor *x) {
+    return !__atomic_load_n(&x->in_use, __ATOMIC_ACQUIRE);
+}
+
+static void note(struct vkcomm_executor *x, const char *what, VkResult result) {
+    __atomic_store_n(&x->failed_what, what, __ATOMIC_RELAXED);
+    __atomic_store_n(&x->failed, (int32_t) result, __ATOMIC_RELEASE);
+}
+
+void vkcomm_executor_begin_trial(struct vkcomm_executor *x) {
+    x->released = false;
+    note(x, NULL, VK_SUCCESS);
+}
+
+VkResult vkcomm_executor_trial(const struct vkcomm_executor *x, const char **what) {
+    VkResult failed = (VkResult) __atomic_load_n(&x->failed, __ATOMIC_ACQUIRE);
+    *what           = __atomic_load_n(&x->failed_what, __ATOMIC_RELAXED);
+    return failed;
+}
+
+void vkcomm_executor_use(struct vkcomm_executor *x) {
+    __atomic_store_n(&x->in_use, true, __ATOMIC_RELEASE);
+}
+
+/* The proxy goes on in a trial: it is stopped once the failure is seen. */
 void vkcomm_executor_proxy_failed(void *executor, const char *what, VkResult result) {
+    if (in_trial(executor)) {
+        note(executor, what, result);
+        return;
+    }
     vkcomm_executor_fatal(executor, what, result);
 }
+
 
 void vkcomm_executor_relay_failed(void *executor) {
     vkcomm_executor_fatal(executor, "waiting for a peer's relayed operand", VK_TIMEOUT);
@@ -207,6 +245,11 @@ VkResult vkcomm_executor_submit(struct vkcomm_executor *x, struct vkcomm_program
             pthread_mutex_unlock(&collective);
             return result;
         }
+        if (result != VK_SUCCESS && in_trial(x)) {
+            note(x, "vkQueueSubmit", result);
+            pthread_mutex_unlock(&collective);
+            return result;
+        }
         if (result != VK_SUCCESS) {
             vkcomm_executor_fatal(x, "vkQueueSubmit", result);
         }
@@ -226,6 +269,25 @@ VkResult vkcomm_executor_submit(struct vkcomm_executor *x, struct vkcomm_program
     return VK_SUCCESS;
 }
 
+/* A rank may wait for ever once something has failed. */
+static VkResult wait_in_trial(struct vkcomm_executor *x, uint32_t rank, VkSemaphore timeline, uint64_t value,
+                              uint64_t timeout_ns) {
+    const uint64_t look_ns = 20000000;
+    const char    *what;
+    for (;;) {
+        VkResult failed = x->released ? VK_SUCCESS : vkcomm_executor_trial(x, &what);
+        if (failed != VK_SUCCESS) {
+            return failed;
+        }
+        uint64_t slice  = timeout_ns < look_ns ? timeout_ns : look_ns;
+        VkResult result = vkcomm_vk_wait(&x->ranks[rank], timeline, value, slice);
+        timeout_ns -= slice;
+        if (result != VK_TIMEOUT || timeout_ns == 0) {
+            return result;
+        }
+    }
+}
+
 VkResult vkcomm_executor_drain(struct vkcomm_executor *x, uint32_t rank, uint64_t timeout_ns) {
     pthread_mutex_lock(&collective);
     VkSemaphore timeline = x->timeline[rank][0];
@@ -241,7 +303,11 @@ VkResult vkcomm_executor_drain(struct vkcomm_executor *x, uint32_t rank, uint64_
         x->base[rank][0] = value;
     }
     pthread_mutex_unlock(&collective);
-    return result == VK_SUCCESS ? vkcomm_vk_wait(&x->ranks[rank], timeline, value, timeout_ns) : result;
+    if (result != VK_SUCCESS) {
+        return result;
+    }
+    return in_trial(x) ? wait_in_trial(x, rank, timeline, value, timeout_ns)
+                       : vkcomm_vk_wait(&x->ranks[rank], timeline, value, timeout_ns);
 }
 
 void vkcomm_executor_synchronized(void *argument, bool covered) {

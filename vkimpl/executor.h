@@ -36,6 +36,11 @@ struct vkcomm_executor {
     vkcomm_submit_fn     submit;
     vkcomm_log_fn        log;
     struct vkcomm_drain  drains[VKCOMM_MAX_WORLD];
+    /* Until the host's tensors are reduced, nothing is lost by giving up: what
+     * fails is noted here, by whichever thread, and the communicator is not used. */
+    bool                 in_use, released;
+    const char          *failed_what;
+    int32_t              failed; /* VkResult */
 };
 
 /* One point of a timeline: value relative to the base at submission. */
@@ -62,15 +67,25 @@ void vkcomm_program_advance(struct vkcomm_program *program, uint32_t rank, uint3
 /* The program is a relayed reduction of so many elements. */
 void vkcomm_program_relay(struct vkcomm_program *program, uint32_t elements);
 
+/* A new trial: forgets what failed in the one before, whose semaphores are gone. */
+void vkcomm_executor_begin_trial(struct vkcomm_executor *executor);
+
+/* VK_SUCCESS, or what has failed in the trial; *what then says where. */
+VkResult vkcomm_executor_trial(const struct vkcomm_executor *executor, const char **what);
+
+/* Ends the trial: from now on failures are fatal. */
+void vkcomm_executor_use(struct vkcomm_executor *executor);
+
 /* Submits all batches. VK_SUCCESS, or the error of the very first submission,
  * after which nothing has happened; VK_NOT_READY, likewise, when too many relayed
- * reductions are in flight. A later failure does not return: queues
- * that wait are released, one line is logged, and the process aborts, as ggml
- * does on a lost device. */
+ * reductions are in flight. A later failure does not return, unless in the trial:
+ * queues that wait are released, one line is logged, and the process aborts, as
+ * ggml does on a lost device. */
 VkResult vkcomm_executor_submit(struct vkcomm_executor *executor, struct vkcomm_program *program);
 
 /* Waits until everything submitted to a rank's compute queue is complete, and
- * with it the rank's part of every reduction: a schedule ends there. */
+ * with it the rank's part of every reduction: a schedule ends there. In a trial
+ * it ends as soon as something has failed, until the queues are released. */
 VkResult vkcomm_executor_drain(struct vkcomm_executor *executor, uint32_t rank, uint64_t timeout_ns);
 
 /* For a host that synchronised the rank. Waits without a limit where the host's

@@ -16,7 +16,8 @@
 struct vkcomm_proxy;
 
 /* Called on the proxy's thread when the device cannot be waited for or a peer
- * cannot be signalled. Must not return. */
+ * cannot be signalled. When it returns, as it does while nobody's data depends
+ * on the communicator, the thread goes on until it is stopped. */
 typedef void (*vkcomm_proxy_failed)(void *context, const char *what, VkResult result);
 
 /* Starts the thread of one queue of a rank. peers[i] is a device and mirrors[i] a timeline

@@ -170,7 +170,27 @@ func (r *Ranks) Order(kind semaphores.Kind) error {
 		}
 	}
 	r.ordering = o
+	C.vkcomm_executor_begin_trial(r.c)
 	return nil
+}
+
+// Failed is what went wrong since Order on a queue or in a proxy: other queues
+// may wait for ever then, until Release.
+func (r *Ranks) Failed() error {
+	var what *C.char
+	if result := C.vkcomm_executor_trial(r.c, &what); result != C.VK_SUCCESS {
+		return fmt.Errorf("%s: VkResult %d", C.GoString(what), result)
+	}
+	return nil
+}
+
+// Use ends the trial that Order began: from now on, what fails after a first
+// submission ends the process.
+func (r *Ranks) Use() {
+	C.vkcomm_executor_use(r.c)
+	if r.c.relay != nil {
+		C.vkcomm_relay_arm(r.c.relay)
+	}
 }
 
 // Kind is the ordering in use.
@@ -198,6 +218,9 @@ func (r *Ranks) DrainCallback(rank int) (function, argument uintptr) {
 // Release lets go every queue that still waits for a semaphore of this
 // communicator. Afterwards it is good for nothing but Drain and Close.
 func (r *Ranks) Release() {
+	if r.ordering == nil {
+		return // Order has failed, when nothing was in flight
+	}
 	(*backend)(r).StopProxies() // a value that they carry now would be a step back
 	var views []C.VkSemaphore
 	for rank := range r.Devices {

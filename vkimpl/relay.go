@@ -82,9 +82,6 @@ func (r *Ranks) SetRelayPatience(d time.Duration) {
 	r.relay.spinBound = uint32(min(polls, 1<<32-1))
 }
 
-// ArmRelay ends the trial: from now on a kernel that gives up ends the process.
-func (r *Ranks) ArmRelay() { C.vkcomm_relay_arm(r.c.relay) }
-
 // RelayReady reports whether one more relayed reduction may be submitted: there
 // is a bound to how many are in flight.
 func (r *Ranks) RelayReady() bool { return bool(C.vkcomm_relay_ready(r.c.relay)) }

@@ -48,7 +48,7 @@ typedef void (*vkcomm_relay_failed)(void *context);
 struct vkcomm_relay *vkcomm_relay_start(unsigned world, uint64_t *const *slots, uint64_t *const *inboxes,
                                         vkcomm_relay_failed failed, void *context);
 
-/* From now on a kernel that gives up is a failure. Until then, while a self-test
+/* From now on a kernel that gives up is a failure. Until then, while the trial
  * finds out whether kernels can wait at all, its thread just ends. */
 void vkcomm_relay_arm(struct vkcomm_relay *relay);
 
