@@ -45,8 +45,8 @@ type Comm struct {
 	verify *verifier
 	stats  stats
 	p2p    peerStaging
-	// submitting is set while a reduction's submissions are under way: a panic
-	// then cannot be answered with "not done".
+	// submitting is set from a reduction's first submission until all is
+	// booked: a panic then cannot be answered with "not done".
 	submitting bool
 	broken     bool // after a panic
 }

@@ -38,13 +38,13 @@ func AllReduce(handle, tensors unsafe.Pointer) bool {
 
 func (c *Comm) submit(program *vkimpl.Program) bool {
 	c.submitting = true
-	err := c.ranks.Submit(program)
-	c.submitting = false
-	if err != nil {
+	if err := c.ranks.Submit(program); err != nil {
+		c.submitting = false
 		return c.refuse(reasonSubmit, err)
 	}
 	c.half = nextHalf(c.half, program.Schedule)
 	c.stats.count(program.Schedule)
+	c.submitting = false
 	return true
 }
 
