@@ -267,9 +267,11 @@ func Free(handle unsafe.Pointer) {
 		C.sync_stop(&c.c.sync[i])
 	}
 	withdraw(c)
-	if c.stats.calls > 0 && !idle(c.ranks, freeTimeout) {
-		logf(levelError, "a communicator's work did not end in %v; its memory is not freed", freeTimeout)
-		return
+	if c.stats.calls > 0 {
+		if err := drain(c.ranks, freeTimeout); err != nil {
+			logf(levelError, "a communicator's work did not end (%v); its memory is not freed", err)
+			return
+		}
 	}
 	c.plans.close()
 	c.verify.close()
@@ -278,11 +280,17 @@ func Free(handle unsafe.Pointer) {
 }
 
 // idle waits until all ranks' queues have done everything submitted so far.
-func idle(ranks *vkimpl.Ranks, timeout time.Duration) bool {
+func idle(ranks *vkimpl.Ranks, timeout time.Duration) bool { return drain(ranks, timeout) == nil }
+
+// drain is idle with the reason.
+func drain(ranks *vkimpl.Ranks, timeout time.Duration) error {
 	for rank := range ranks.Devices {
-		if ok, err := ranks.Drain(rank, timeout); !ok || err != nil {
-			return false
+		switch ok, err := ranks.Drain(rank, timeout); {
+		case err != nil:
+			return err
+		case !ok:
+			return fmt.Errorf("rank %d is not at rest after %v", rank, timeout)
 		}
 	}
-	return true
+	return nil
 }

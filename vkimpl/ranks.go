@@ -155,6 +155,9 @@ func (r *Ranks) Order(kind semaphores.Kind) error {
 		r.ordering.Close()
 		r.ordering = nil
 	}
+	for rank := range r.Devices {
+		r.c.timeline[rank] = [C.VKCOMM_QUEUES]C.VkSemaphore{}
+	}
 	queues := make([]int, len(r.Devices))
 	for rank, d := range r.Devices {
 		queues[rank] = d.queues()

@@ -173,30 +173,27 @@ func (r *Ranks) timePolls(rank int) (seconds float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	bindings := make([]Binding, len(r.Devices))
-	bindings[rank] = binding
 	p, err := r.newProgram(&allreduce.Schedule{Algorithm: allreduce.AlgorithmRelay, World: len(r.Devices), Elements: 1}, 1, 0)
-	if err == nil {
-		err = p.addRelay(rank, binding)
+	if err != nil {
+		buffer.Close()
+		return 0, err
 	}
+	err = p.addRelay(rank, binding)
 	start := time.Now()
 	if err == nil {
 		err = r.Submit(p)
 	}
-	ok := false
+	ok := true
 	if err == nil {
 		ok, err = r.Drain(rank, relayProbeLimit)
+		seconds = time.Since(start).Seconds()
 	}
-	seconds = time.Since(start).Seconds()
-	switch {
-	case err != nil:
-		return 0, err
-	case !ok:
-		return 0, fmt.Errorf("rank %d: after %v it %w", rank, relayProbeLimit, errPolling)
+	if !ok { // in use: leaked
+		return 0, fmt.Errorf("rank %d: after %v it %w (%v)", rank, relayProbeLimit, errPolling, err)
 	}
 	p.Close()
 	buffer.Close()
-	return seconds, nil
+	return seconds, err
 }
 
 func (r *Ranks) startRelay() error {
