@@ -1,18 +1,9 @@
 # shellcheck shell=bash
 # Sourced by the scripts of tests/layer, which build/ranks starts and which get VKCOMM_TEST_LIBDIR.
-. "$(dirname "${BASH_SOURCE[0]}")/../../build/lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../preload/lib.sh"
 
-# What the user has set must not reach the tests.
-for name in "${!GGML_VK_COMM_@}" "${!VKCOMM_LAYER_@}"; do unset "$name"; done
-unset LD_PRELOAD
-
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-
-fail_with() { # fail_with FILE MESSAGE
-    cat "$1" >&2
-    die "$2"
-}
+# The layer's own variables must not reach the tests either.
+for name in "${!VKCOMM_LAYER_@}"; do unset "$name"; done
 
 # use_layer LIBRARY: whatever is run from now on runs on the layer.
 use_layer() {
