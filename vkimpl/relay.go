@@ -89,11 +89,6 @@ func (r *Ranks) RelayReady() bool { return bool(C.vkcomm_relay_ready(r.c.relay))
 // RelayFailed reports whether a kernel has given up waiting.
 func (r *Ranks) RelayFailed() bool { return bool(C.vkcomm_relay_has_failed(r.c.relay)) }
 
-// RelayCPU is the CPU time that the relay's threads have used.
-func (r *Ranks) RelayCPU() time.Duration {
-	return time.Duration(float64(C.vkcomm_relay_cpu_seconds(r.c.relay)) * float64(time.Second))
-}
-
 // CloseRelay ends the threads and frees the memory. No relayed reduction may be
 // under way.
 func (r *Ranks) CloseRelay() {
