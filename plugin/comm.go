@@ -223,6 +223,8 @@ func callbacks() vkimpl.Callbacks {
 	return vkimpl.Callbacks{
 		Submit: uintptr(unsafe.Pointer(C.vkcomm_host.submit)),
 		Log:    uintptr(unsafe.Pointer(C.vkcomm_host.log)),
+		Hold:   uintptr(unsafe.Pointer(C.vkcomm_host.hold)),
+		Flush:  uintptr(unsafe.Pointer(C.vkcomm_host.flush)),
 	}
 }
 

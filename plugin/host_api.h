@@ -16,7 +16,7 @@
 
 #include "../ggml_comm.h"
 
-#define VKCOMM_HOST_API_VERSION 1u
+#define VKCOMM_HOST_API_VERSION 2u
 
 /* Extensions and features enabled on a VkDevice. */
 enum {
@@ -90,6 +90,11 @@ struct vkcomm_host_api {
     /* The real vkQueueSubmit under the lock that ggml's own submissions to the
      * same VkDevice take. */
     VkResult (*submit)(VkQueue queue, uint32_t count, const VkSubmitInfo *infos, VkFence fence);
+
+    /* Lets a command buffer go out with ggml's next submission to the queue, and
+     * all such at once; submit.h. */
+    void (*hold)(VkQueue queue, VkCommandBuffer commands, void (*failed)(void *context, VkResult result), void *context);
+    void (*flush)(void);
 
     void (*sync_add)(struct vkcomm_sync *entry);
     void (*sync_remove)(struct vkcomm_sync *entry);

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "registry.h"
+#include "submit.h"
 
 #define GO_OBJECT "libggml-vk-comm.so"
 
@@ -65,6 +66,7 @@ static atomic_bool in_use = true; /* the dynamic linker starts Go's runtime */
 
 static void in_child(void) {
     vkcomm_registry_forked();
+    vkcomm_submit_forked();
     atomic_store(&forked, atomic_load(&in_use));
 }
 
@@ -327,7 +329,9 @@ static const struct vkcomm_host_api *host_api(void) {
         .second_queue = vkcomm_registry_second_queue,
         .buffer      = vkcomm_registry_buffer,
         .last_submit = vkcomm_registry_last_submit,
-        .submit      = vkcomm_registry_submit,
+        .submit      = vkcomm_submit,
+        .hold        = vkcomm_hold,
+        .flush       = vkcomm_flush_held,
         .sync_add    = vkcomm_sync_add,
         .sync_remove = vkcomm_sync_remove,
     };

@@ -308,17 +308,6 @@ uint64_t vkcomm_registry_fence_count(void) {
     return self.fences;
 }
 
-VkResult vkcomm_registry_submit(VkQueue queue, uint32_t count, const VkSubmitInfo *infos, VkFence fence) {
-    struct vkcomm_device *device = vkcomm_registry_queue_device(queue);
-    if (!device) {
-        return VK_ERROR_DEVICE_LOST; /* destroyed under a live communicator */
-    }
-    pthread_mutex_lock(&device->submit_lock);
-    VkResult result = device->calls.queue_submit(queue, count, infos, fence);
-    pthread_mutex_unlock(&device->submit_lock);
-    return result;
-}
-
 /* ---- synchronisation that covers our work ------------------------------------ */
 
 static struct vkcomm_sync *syncs;

@@ -3,8 +3,8 @@
  * and the VkBuffer behind each of its buffers. Written by the interposed calls
  * (interpose.c), read by the Go side through struct vkcomm_host_api.
  *
- * Thread safe. Nothing here calls ggml or Vulkan, apart from the submit and
- * the drain callback, which run outside the registry's lock.
+ * Thread safe. Nothing here calls ggml or Vulkan, apart from the drain callback,
+ * which runs outside the registry's lock.
  */
 #ifndef VKCOMM_REGISTRY_H
 #define VKCOMM_REGISTRY_H
@@ -27,6 +27,17 @@ struct vkcomm_device_calls {
     PFN_vkDeviceWaitIdle  device_wait_idle;
 };
 
+enum { VKCOMM_MOST_HELD = 8 };
+
+/* Command buffers that go out with the device's next submission; submit.h. */
+struct vkcomm_held {
+    VkQueue         queue;
+    uint32_t        count; /* read without the lock as well */
+    VkCommandBuffer commands[VKCOMM_MOST_HELD];
+    void          (*failed)(void *context, VkResult result);
+    void           *context;
+};
+
 struct vkcomm_device {
     struct vkcomm_device_info  info;
     struct vkcomm_device_calls calls;
@@ -35,6 +46,7 @@ struct vkcomm_device {
      * unsafe to submit to at the same time (ggml holds a lock of its own for
      * it, which we cannot take). */
     pthread_mutex_t            submit_lock;
+    struct vkcomm_held         held; /* under submit_lock */
 };
 
 /* In a forked child: the thread that held the lock is not there to let go. */
@@ -75,8 +87,6 @@ bool vkcomm_registry_buffer(struct ggml_backend_buffer *buffer, struct vkcomm_bu
 void     vkcomm_registry_submitted(VkQueue queue, bool work, bool fence);
 VkQueue  vkcomm_registry_last_submit(void);
 uint64_t vkcomm_registry_fence_count(void);
-
-VkResult vkcomm_registry_submit(VkQueue queue, uint32_t count, const VkSubmitInfo *infos, VkFence fence);
 
 void vkcomm_sync_add(struct vkcomm_sync *entry);
 void vkcomm_sync_remove(struct vkcomm_sync *entry);

@@ -46,6 +46,9 @@ func (s *stats) log(c *Comm) {
 	logf(levelInfo, "stats: %d reductions, %d bytes a rank (largest %d), %s over %s ordering, %d rounds, %d recordings",
 		s.calls, s.bytes, s.largest, &c.choose, c.ranks.Kind(), s.rounds, c.plans.misses)
 	logf(levelInfo, "stats: %d heap objects allocated in the %d reductions since the last recording", allocated, s.calls-s.steady.calls)
+	if c.ranks.HasRelay() {
+		logf(levelInfo, "stats: the relay's threads used %.0f ms of CPU time since the start", 1e3*c.ranks.RelayCPUSeconds())
+	}
 	if c.config.P2P {
 		logf(levelInfo, "stats: staging in %s; memory %s", c.stagingText(), c.p2p.kernel)
 	}

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "registry.h"
+#include "submit.h"
 
 /* The loader's entry points, good for every device: used for a device that the
  * registry does not know, and before there is one. */
@@ -228,6 +229,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical_de
 static VKAPI_ATTR void VKAPI_CALL destroy_device(VkDevice handle, const VkAllocationCallbacks *allocator) {
     struct vkcomm_device *device = vkcomm_registry_device(handle);
     PFN_vkDestroyDevice   real   = CALL(device, destroy_device);
+    if (device) {
+        vkcomm_submit_forget(device);
+    }
     vkcomm_registry_remove_device(handle);
     real(handle, allocator);
 }
@@ -266,25 +270,24 @@ static VKAPI_ATTR void VKAPI_CALL destroy_buffer(VkDevice handle, VkBuffer buffe
     CALL(device, destroy_buffer)(handle, buffer, allocator);
 }
 
+static VKAPI_ATTR VkResult VKAPI_CALL queue_submit(VkQueue queue, uint32_t count, const VkSubmitInfo *infos, VkFence fence) {
+    struct vkcomm_device *device = vkcomm_registry_queue_device(queue);
+    VkResult result = device ? vkcomm_submit_host(device, queue, count, infos, fence)
+                             : loader.calls.queue_submit(queue, count, infos, fence);
+    vkcomm_registry_submitted(queue, count > 0, fence != VK_NULL_HANDLE);
+    return result;
+}
+
 static void submit_lock(struct vkcomm_device *device) {
     if (device) {
-        pthread_mutex_lock(&device->submit_lock);
+        vkcomm_submit_lock(device);
     }
 }
 
 static void submit_unlock(struct vkcomm_device *device) {
     if (device) {
-        pthread_mutex_unlock(&device->submit_lock);
+        vkcomm_submit_unlock(device);
     }
-}
-
-static VKAPI_ATTR VkResult VKAPI_CALL queue_submit(VkQueue queue, uint32_t count, const VkSubmitInfo *infos, VkFence fence) {
-    struct vkcomm_device *device = vkcomm_registry_queue_device(queue);
-    submit_lock(device);
-    VkResult result = CALL(device, queue_submit)(queue, count, infos, fence);
-    submit_unlock(device);
-    vkcomm_registry_submitted(queue, count > 0, fence != VK_NULL_HANDLE);
-    return result;
 }
 
 static VkResult submit2(PFN_vkQueueSubmit2 real, struct vkcomm_device *device, VkQueue queue, uint32_t count,

@@ -223,9 +223,28 @@ void vkcomm_executor_proxy_failed(void *executor, const char *what, VkResult res
     vkcomm_executor_fatal(executor, what, result);
 }
 
-
 void vkcomm_executor_relay_failed(void *executor) {
     vkcomm_executor_fatal(executor, "waiting for a peer's relayed operand", VK_TIMEOUT);
+}
+
+void vkcomm_executor_hold_failed(void *executor, VkResult result) {
+    vkcomm_executor_fatal(executor, "vkQueueSubmit", result);
+}
+
+void vkcomm_executor_flush(void *executor) {
+    struct vkcomm_executor *x = executor;
+    if (x->flush) {
+        x->flush();
+    }
+}
+
+/* A relayed reduction has no semaphores, and each rank's part is one command
+ * buffer: the host may submit it along with its own work. */
+static void hold(struct vkcomm_executor *x, const struct vkcomm_program *p) {
+    for (uint32_t i = 0; i < p->batch_count; i++) {
+        x->hold(x->ranks[p->groups[i].rank].queue[0], p->commands[i], vkcomm_executor_hold_failed, x);
+    }
+    vkcomm_relay_expect(x->relay, p->relay_elements);
 }
 
 VkResult vkcomm_executor_submit(struct vkcomm_executor *x, struct vkcomm_program *p) {
@@ -233,6 +252,11 @@ VkResult vkcomm_executor_submit(struct vkcomm_executor *x, struct vkcomm_program
     if (p->relay_elements && x->relay && !vkcomm_relay_ready(x->relay)) {
         pthread_mutex_unlock(&collective);
         return VK_NOT_READY;
+    }
+    if (p->relay_elements && x->relay && x->hold && !in_trial(x)) {
+        hold(x, p);
+        pthread_mutex_unlock(&collective);
+        return VK_SUCCESS;
     }
     for (uint32_t i = 0; i < p->relocation_count; i++) {
         const struct relocation *r = &p->relocations[i];
@@ -289,6 +313,7 @@ static VkResult wait_in_trial(struct vkcomm_executor *x, uint32_t rank, VkSemaph
 }
 
 VkResult vkcomm_executor_drain(struct vkcomm_executor *x, uint32_t rank, uint64_t timeout_ns) {
+    vkcomm_executor_flush(x); /* the peers' parts, for which this rank may wait */
     pthread_mutex_lock(&collective);
     VkSemaphore timeline = x->timeline[rank][0];
     uint64_t    value    = x->base[rank][0] + 1;

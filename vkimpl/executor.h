@@ -15,6 +15,11 @@ enum { VKCOMM_MAX_WORLD = 16, VKCOMM_QUEUES = 2 };
 
 typedef VkResult (*vkcomm_submit_fn)(VkQueue queue, uint32_t count, const VkSubmitInfo *infos, VkFence fence);
 typedef void (*vkcomm_log_fn)(int level, const char *line);
+/* Lets commands go out with the host's next submission to the queue, and all such
+ * at once. failed(context, result) is called should that fail. */
+typedef void (*vkcomm_hold_fn)(VkQueue queue, VkCommandBuffer commands, void (*failed)(void *context, VkResult result),
+                                void *context);
+typedef void (*vkcomm_flush_fn)(void);
 
 struct vkcomm_executor;
 
@@ -34,6 +39,8 @@ struct vkcomm_executor {
     struct vkcomm_proxy *proxy[VKCOMM_MAX_WORLD][VKCOMM_QUEUES]; /* NULL: native */
     struct vkcomm_relay *relay; /* NULL: none */
     vkcomm_submit_fn     submit;
+    vkcomm_hold_fn       hold; /* NULL, and flush with it: everything is submitted at once */
+    vkcomm_flush_fn      flush;
     vkcomm_log_fn        log;
     struct vkcomm_drain  drains[VKCOMM_MAX_WORLD];
     /* Until the host's tensors are reduced, nothing is lost by giving up: what
@@ -106,5 +113,9 @@ void vkcomm_executor_fatal(struct vkcomm_executor *executor, const char *what, V
 /* The same with the signatures of the threads' failure callbacks. */
 void vkcomm_executor_proxy_failed(void *executor, const char *what, VkResult result);
 void vkcomm_executor_relay_failed(void *executor);
+void vkcomm_executor_hold_failed(void *executor, VkResult result);
+
+/* Submits what is held back for whichever queue. */
+void vkcomm_executor_flush(void *executor);
 
 #endif

@@ -34,6 +34,10 @@ type Ranks struct {
 type Callbacks struct {
 	Submit uintptr // vkcomm_submit_fn: vkQueueSubmit under the device's lock
 	Log    uintptr // vkcomm_log_fn
+	// Hold and Flush let relayed reductions go out with the host's next
+	// submission. 0: there is no host that submits.
+	Hold  uintptr // vkcomm_hold_fn
+	Flush uintptr // vkcomm_flush_fn
 }
 
 // Open adopts the ranks' devices. Nothing of ggml's is changed.
@@ -45,6 +49,8 @@ func Open(adopted []Adopted, callbacks Callbacks) (*Ranks, error) {
 	r.c.world = C.uint32_t(len(adopted))
 	r.c.submit = as[C.vkcomm_submit_fn](callbacks.Submit)
 	r.c.log = as[C.vkcomm_log_fn](callbacks.Log)
+	r.c.hold = as[C.vkcomm_hold_fn](callbacks.Hold)
+	r.c.flush = as[C.vkcomm_flush_fn](callbacks.Flush)
 	for i, a := range adopted {
 		d := &Device{}
 		err := bindInstance(&a)

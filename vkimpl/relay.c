@@ -17,28 +17,45 @@
 #define SPIN_NS 300000
 #define NAP_NS 50000
 
+/* From so many words on a reduction is shared by two threads: 16 KiB, where one
+ * thread's copying (12 GB/s of words on an H200's host) takes 10 us of it. */
+#define SPLIT 4096u
+
 #define FAILED_WORD (2u * VKCOMM_RELAY_ELEMENTS)
 #define LINE 8u /* words of 8 bytes in a cache line, and in a write-combining buffer */
 
-struct rank {
+enum { MAX_WORLD = 16 };
+
+/* A lane's part of one reduction: count words from first on. */
+struct share {
+    uint32_t seq, first, count;
+};
+
+/* Work of the same kind for one thread of each rank. Only lane 0 gets a share of
+ * every reduction, so that the threads of lane 1 sleep while all are small. */
+struct lane {
+    _Atomic uint32_t expected; /* shares handed out so far */
+    atomic_uint      asleep;   /* threads that wait for another */
+    pthread_cond_t   wake;
+    struct share     shares[VKCOMM_RELAY_PENDING];
+};
+
+struct carrier {
     struct vkcomm_relay *relay;
-    unsigned             index;
+    unsigned             rank, lane;
     pthread_t            thread;
-    _Atomic uint32_t     carried; /* the latest reduction passed on */
+    _Atomic uint32_t     carried; /* shares passed on */
 };
 
 struct vkcomm_relay {
-    unsigned            world;
-    vkcomm_relay_failed failed;
-    void               *context;
-    _Atomic uint32_t    expected; /* the latest reduction submitted */
-    atomic_bool         stop, armed;
-    atomic_uint         asleep;
-    pthread_mutex_t     lock;
-    pthread_cond_t      wake;
-    uint32_t            elements[VKCOMM_RELAY_PENDING];
-    uint64_t           *slots[16], *inboxes[16];
-    struct rank         ranks[16];
+    unsigned                     world, lane_count, carrier_count;
+    struct vkcomm_relay_host     host;
+    uint32_t                     seq; /* of the latest reduction submitted */
+    atomic_bool                  stop, armed;
+    pthread_mutex_t              lock;
+    uint64_t                    *slots[MAX_WORLD], *inboxes[MAX_WORLD];
+    struct lane                  lanes[VKCOMM_RELAY_LANES];
+    struct carrier               carriers[MAX_WORLD * VKCOMM_RELAY_LANES];
 };
 
 static uint64_t now_ns(void) {
@@ -61,11 +78,12 @@ static uint64_t *inbox_of(const struct vkcomm_relay *relay, unsigned to, unsigne
 
 /* ---- copying -------------------------------------------------------------------- */
 
-/* Passes whole lines on, from the first of count words, as far as all words of
- * a line carry seq; returns how many words went. Non-temporal stores fill a
- * write-combining buffer without reading the target, which is device memory. */
-static uint32_t copy_ready(const uint64_t *slot, uint64_t *const *targets, unsigned target_count, uint32_t seq,
-                           uint32_t count) {
+/* Passes whole lines on to at words into the targets, from the first of count
+ * words, as far as all words of a line carry seq; returns how many words went.
+ * Non-temporal stores fill a write-combining buffer without reading the target,
+ * which is device memory. */
+static uint32_t copy_ready(const uint64_t *slot, uint64_t *const *targets, uint32_t at, unsigned target_count,
+                           uint32_t seq, uint32_t count) {
     uint32_t done = 0;
 #ifdef __SSE2__
     const __m128i want = _mm_set1_epi32((int) seq);
@@ -80,7 +98,7 @@ static uint32_t copy_ready(const uint64_t *slot, uint64_t *const *targets, unsig
         }
         for (unsigned t = 0; t < target_count; t++) {
             for (int i = 0; i < 4; i++) {
-                _mm_stream_si128((__m128i *) (targets[t] + done) + i, line[i]);
+                _mm_stream_si128((__m128i *) (targets[t] + at + done) + i, line[i]);
             }
         }
     }
@@ -91,7 +109,7 @@ static uint32_t copy_ready(const uint64_t *slot, uint64_t *const *targets, unsig
             return done;
         }
         for (unsigned t = 0; t < target_count; t++) {
-            __atomic_store_n(&targets[t][done], word, __ATOMIC_RELEASE);
+            __atomic_store_n(&targets[t][at + done], word, __ATOMIC_RELEASE);
         }
     }
     return done;
@@ -111,104 +129,132 @@ static bool gave_up(const struct vkcomm_relay *relay, unsigned rank) {
     return __atomic_load_n(&relay->slots[rank][FAILED_WORD], __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Passes one reduction of a rank on; false: told to stop, or of no use. */
-static bool carry(struct vkcomm_relay *relay, unsigned rank, uint32_t seq) {
-    const uint32_t  half  = seq & 1u, count = relay->elements[seq % VKCOMM_RELAY_PENDING];
-    const uint64_t *slot  = relay->slots[rank] + half * (size_t) VKCOMM_RELAY_ELEMENTS;
-    uint64_t       *targets[16];
-    unsigned        n = 0;
-    uint32_t        done = 0;
-    uint64_t        idle_since = 0;
-    for (unsigned to = 0; to < relay->world; to++) {
-        if (to != rank) {
-            targets[n++] = inbox_of(relay, to, rank, half);
-        }
+/* What a thread does when no word is ready; false: told to stop, or of no use. */
+static bool keep_waiting(struct vkcomm_relay *relay, unsigned rank, uint64_t *idle_since) {
+    if (atomic_load_explicit(&relay->stop, memory_order_relaxed)) {
+        return false;
     }
-    while (done < count) {
-        uint64_t *rest[16];
-        for (unsigned t = 0; t < n; t++) {
-            rest[t] = targets[t] + done;
-        }
-        uint32_t went = copy_ready(slot + done, rest, n, seq, count - done);
-        if (went > 0) {
-            flush_stores();
-            done += went;
-            idle_since = 0;
-            continue;
-        }
-        if (atomic_load_explicit(&relay->stop, memory_order_relaxed)) {
+    if (gave_up(relay, rank)) {
+        if (!atomic_load(&relay->armed)) {
             return false;
         }
-        if (gave_up(relay, rank)) {
-            if (!atomic_load(&relay->armed)) {
-                return false;
-            }
-            relay->failed(relay->context);
-        }
-        uint64_t now = now_ns();
-        idle_since   = idle_since ? idle_since : now;
-        if (now - idle_since < SPIN_NS) {
-            pause_cpu();
-        } else {
-            const struct timespec nap = { 0, NAP_NS };
-            nanosleep(&nap, NULL);
-        }
+        relay->host.failed(relay->host.context);
     }
+    uint64_t now = now_ns();
+    if (*idle_since == 0) {
+        *idle_since = now;
+        flush_stores(); /* what is not a whole line stays in its buffer otherwise */
+    }
+    if (now - *idle_since < SPIN_NS) {
+        pause_cpu();
+        return true;
+    }
+    const struct timespec nap = { 0, NAP_NS };
+    relay->host.late(relay->host.context);
+    nanosleep(&nap, NULL);
     return true;
 }
 
-/* ---- the thread --------------------------------------------------------------------- */
-
-/* Sleeps until a reduction beyond carried is submitted; false: stop. asleep is
- * raised before expected is read, and expected stored before asleep is read. */
-static bool sleep_until_expected(struct vkcomm_relay *relay, uint32_t carried) {
-    if (atomic_load(&relay->expected) == carried && !atomic_load(&relay->stop)) {
-        pthread_mutex_lock(&relay->lock);
-        atomic_fetch_add(&relay->asleep, 1);
-        while (atomic_load(&relay->expected) == carried && !atomic_load(&relay->stop)) {
-            pthread_cond_wait(&relay->wake, &relay->lock);
+/* Passes a share of a rank's reduction on; false: told to stop, or of no use. */
+static bool carry(struct vkcomm_relay *relay, unsigned rank, const struct share *share) {
+    const uint32_t  half = share->seq & 1u;
+    const uint64_t *slot = relay->slots[rank] + half * (size_t) VKCOMM_RELAY_ELEMENTS + share->first;
+    uint64_t       *targets[MAX_WORLD];
+    unsigned        n = 0;
+    uint64_t        idle_since = 0;
+    for (unsigned to = 0; to < relay->world; to++) {
+        if (to != rank) {
+            targets[n++] = inbox_of(relay, to, rank, half) + share->first;
         }
-        atomic_fetch_sub(&relay->asleep, 1);
+    }
+    for (uint32_t done = 0; done < share->count;) {
+        uint32_t went = copy_ready(slot + done, targets, done, n, share->seq, share->count - done);
+        done += went;
+        if (went > 0) {
+            idle_since = 0;
+        } else if (!keep_waiting(relay, rank, &idle_since)) {
+            return false;
+        }
+    }
+    flush_stores();
+    return true;
+}
+
+/* ---- the threads -------------------------------------------------------------------- */
+
+static bool due(struct vkcomm_relay *relay, const struct lane *lane, uint32_t carried) {
+    return atomic_load(&lane->expected) != carried || atomic_load(&relay->stop);
+}
+
+/* Until another share is handed out: polls for a while, then sleeps; false: stop.
+ * asleep is raised before expected is read, and expected stored before asleep is
+ * read. */
+static bool wait_for_share(struct vkcomm_relay *relay, struct lane *lane, uint32_t carried) {
+    for (uint64_t since = now_ns(); !due(relay, lane, carried) && now_ns() - since < relay->host.linger_ns;) {
+        pause_cpu();
+    }
+    if (!due(relay, lane, carried)) {
+        pthread_mutex_lock(&relay->lock);
+        atomic_fetch_add(&lane->asleep, 1);
+        while (!due(relay, lane, carried)) {
+            pthread_cond_wait(&lane->wake, &relay->lock);
+        }
+        atomic_fetch_sub(&lane->asleep, 1);
         pthread_mutex_unlock(&relay->lock);
     }
     return !atomic_load(&relay->stop);
 }
 
 static void *run(void *argument) {
-    struct rank         *rank    = argument;
-    struct vkcomm_relay *relay   = rank->relay;
+    struct carrier      *carrier = argument;
+    struct vkcomm_relay *relay   = carrier->relay;
+    struct lane         *lane    = &relay->lanes[carrier->lane];
     uint32_t             carried = 0;
     prctl(PR_SET_TIMERSLACK, 1000ul); /* ns; naps are 50 us longer by default */
-    while (sleep_until_expected(relay, carried) && carry(relay, rank->index, carried + 1)) {
-        atomic_store_explicit(&rank->carried, ++carried, memory_order_release);
+    while (wait_for_share(relay, lane, carried) &&
+           carry(relay, carrier->rank, &lane->shares[carried % VKCOMM_RELAY_PENDING])) {
+        atomic_store_explicit(&carrier->carried, ++carried, memory_order_release);
     }
     return NULL;
 }
 
-struct vkcomm_relay *vkcomm_relay_start(unsigned world, uint64_t *const *slots, uint64_t *const *inboxes,
-                                        vkcomm_relay_failed failed, void *context) {
+static bool start_carrier(struct vkcomm_relay *relay, unsigned rank, unsigned lane) {
+    struct carrier *carrier = &relay->carriers[relay->carrier_count];
+    char            name[16]; /* the kernel's limit */
+    *carrier = (struct carrier){ .relay = relay, .rank = rank, .lane = lane };
+    if (pthread_create(&carrier->thread, NULL, run, carrier) != 0) {
+        return false;
+    }
+    relay->carrier_count++;
+    snprintf(name, sizeof(name), "vkcomm-relay%u%c", rank % MAX_WORLD, 'a' + lane % VKCOMM_RELAY_LANES);
+    pthread_setname_np(carrier->thread, name);
+    return true;
+}
+
+struct vkcomm_relay *vkcomm_relay_start(unsigned world, unsigned lanes, uint64_t *const *slots, uint64_t *const *inboxes,
+                                        const struct vkcomm_relay_host *host) {
     struct vkcomm_relay *relay = calloc(1, sizeof(*relay));
     if (!relay) {
         return NULL;
     }
-    relay->failed  = failed;
-    relay->context = context;
+    relay->host       = *host;
+    relay->world      = world;
+    relay->lane_count = lanes;
     pthread_mutex_init(&relay->lock, NULL);
-    pthread_cond_init(&relay->wake, NULL);
     for (unsigned r = 0; r < world; r++) {
         relay->slots[r]   = slots[r];
         relay->inboxes[r] = inboxes[r];
     }
-    for (unsigned r = 0; r < world; r++) {
-        relay->ranks[r] = (struct rank){ .relay = relay, .index = r };
-        if (pthread_create(&relay->ranks[r].thread, NULL, run, &relay->ranks[r]) != 0) {
-            vkcomm_relay_stop(relay); /* those up to world, which counts the ones that run */
-            return NULL;
+    for (unsigned l = 0; l < VKCOMM_RELAY_LANES; l++) {
+        pthread_cond_init(&relay->lanes[l].wake, NULL);
+    }
+    for (unsigned l = 0; l < lanes; l++) {
+        for (unsigned r = 0; r < world; r++) {
+            if (!start_carrier(relay, r, l)) {
+                vkcomm_relay_stop(relay);
+                return NULL;
+            }
         }
-        relay->world = r + 1;
-        char name[16]; /* the kernel's limit */
-        snprintf(name, sizeof(name), "vkcomm-relay%u", r % 16);
-        pthread_setname_np(relay->ranks[r].thread, name);
     }
     return relay;
 }
@@ -218,24 +264,35 @@ void vkcomm_relay_arm(struct vkcomm_relay *relay) {
 }
 
 bool vkcomm_relay_ready(const struct vkcomm_relay *relay) {
-    uint32_t expected = atomic_load_explicit(&relay->expected, memory_order_relaxed);
-    for (unsigned r = 0; r < relay->world; r++) {
-        if (expected - atomic_load_explicit(&relay->ranks[r].carried, memory_order_acquire) >= VKCOMM_RELAY_PENDING - 1) {
+    for (unsigned i = 0; i < relay->carrier_count; i++) {
+        const struct carrier *c        = &relay->carriers[i];
+        uint32_t              expected = atomic_load_explicit(&relay->lanes[c->lane].expected, memory_order_relaxed);
+        if (expected - atomic_load_explicit(&c->carried, memory_order_acquire) >= VKCOMM_RELAY_PENDING - 1) {
             return false;
         }
     }
-    return expected < UINT32_MAX - 1; /* a number is never given twice */
+    return relay->seq < UINT32_MAX - 1; /* a number is never given twice */
+}
+
+static void hand_out(struct vkcomm_relay *relay, struct lane *lane, uint32_t first, uint32_t count) {
+    uint32_t n = atomic_load_explicit(&lane->expected, memory_order_relaxed);
+    lane->shares[n % VKCOMM_RELAY_PENDING] = (struct share){ .seq = relay->seq, .first = first, .count = count };
+    atomic_store(&lane->expected, n + 1);
+    if (atomic_load(&lane->asleep)) {
+        pthread_mutex_lock(&relay->lock);
+        pthread_cond_broadcast(&lane->wake);
+        pthread_mutex_unlock(&relay->lock);
+    }
 }
 
 void vkcomm_relay_expect(struct vkcomm_relay *relay, uint32_t elements) {
-    uint32_t seq = atomic_load_explicit(&relay->expected, memory_order_relaxed) + 1;
-    relay->elements[seq % VKCOMM_RELAY_PENDING] = elements;
-    atomic_store(&relay->expected, seq);
-    if (atomic_load(&relay->asleep)) {
-        pthread_mutex_lock(&relay->lock);
-        pthread_cond_broadcast(&relay->wake);
-        pthread_mutex_unlock(&relay->lock);
+    uint32_t own = elements;
+    relay->seq++;
+    if (relay->lane_count > 1 && elements >= SPLIT) {
+        own = elements / 2 / LINE * LINE;
+        hand_out(relay, &relay->lanes[1], own, elements - own);
     }
+    hand_out(relay, &relay->lanes[0], 0, own);
 }
 
 bool vkcomm_relay_has_failed(const struct vkcomm_relay *relay) {
@@ -248,10 +305,10 @@ bool vkcomm_relay_has_failed(const struct vkcomm_relay *relay) {
 
 double vkcomm_relay_cpu_seconds(const struct vkcomm_relay *relay) {
     double seconds = 0;
-    for (unsigned r = 0; r < relay->world; r++) {
+    for (unsigned i = 0; i < relay->carrier_count; i++) {
         clockid_t       clock;
         struct timespec t;
-        if (pthread_getcpuclockid(relay->ranks[r].thread, &clock) == 0 && clock_gettime(clock, &t) == 0) {
+        if (pthread_getcpuclockid(relay->carriers[i].thread, &clock) == 0 && clock_gettime(clock, &t) == 0) {
             seconds += (double) t.tv_sec + 1e-9 * (double) t.tv_nsec;
         }
     }
@@ -261,12 +318,16 @@ double vkcomm_relay_cpu_seconds(const struct vkcomm_relay *relay) {
 void vkcomm_relay_stop(struct vkcomm_relay *relay) {
     pthread_mutex_lock(&relay->lock);
     atomic_store(&relay->stop, true);
-    pthread_cond_broadcast(&relay->wake);
+    for (unsigned l = 0; l < VKCOMM_RELAY_LANES; l++) {
+        pthread_cond_broadcast(&relay->lanes[l].wake);
+    }
     pthread_mutex_unlock(&relay->lock);
-    for (unsigned r = 0; r < relay->world; r++) {
-        pthread_join(relay->ranks[r].thread, NULL);
+    for (unsigned i = 0; i < relay->carrier_count; i++) {
+        pthread_join(relay->carriers[i].thread, NULL);
+    }
+    for (unsigned l = 0; l < VKCOMM_RELAY_LANES; l++) {
+        pthread_cond_destroy(&relay->lanes[l].wake);
     }
     pthread_mutex_destroy(&relay->lock);
-    pthread_cond_destroy(&relay->wake);
     free(relay);
 }

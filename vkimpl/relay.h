@@ -1,7 +1,8 @@
 /*
  * Relay: the host side of the in-kernel handshake (shaders/relay_f32.comp). One
- * thread a rank copies what the rank's kernel publishes in host memory into the
- * peers' inboxes, which lie in device-local memory that the host can write.
+ * thread a rank, or two for larger tensors, copies what the rank's kernel
+ * publishes in host memory into the peers' inboxes, which lie in device-local
+ * memory that the host can write.
  *
  * Why a slot or an inbox may be written again, with two halves used in turn
  * (r, p ranks; k the number of a reduction, the same on all):
@@ -10,13 +11,14 @@
  *     published after p's kernel k ended. So p is done reading its half of k.
  *   - r's slot for k+2: r's kernel k+2 runs after its kernel k+1 ended, which
  *     needed every p's words of k+1, published after p's kernel k ended, which
- *     needed all of r's words of k. So the thread has read r's half of k.
+ *     needed all of r's words of k. So the threads have read r's half of k.
  *   - A rank that runs ahead: at most to the end of its k+1, as above.
  *   - A rank without data publishes +0.0 like any other, so all of this holds.
  * Two communicators share nothing: slots, inboxes, counters and threads are each
  * one's own, and a collective's submissions are made under one process-wide lock.
  *
- * The thread sleeps while no reduction is outstanding, which costs no CPU time.
+ * A thread sleeps when no reduction has been outstanding for a while, and then
+ * costs no CPU time.
  */
 #ifndef VKCOMM_RELAY_H
 #define VKCOMM_RELAY_H
@@ -28,6 +30,7 @@ enum {
     VKCOMM_RELAY_ELEMENTS = 65536, /* most of one reduction; CAPACITY in the kernel */
     VKCOMM_RELAY_GROUPS   = 32,    /* workgroups of every launch, resident at once on any GPU */
     VKCOMM_RELAY_PENDING  = 1024,  /* reductions in flight */
+    VKCOMM_RELAY_LANES    = 2,     /* threads a rank, at most */
 };
 
 /* Bytes of a rank's slot, in host memory: two halves and the failure word. */
@@ -40,13 +43,24 @@ enum {
 
 struct vkcomm_relay;
 
-/* Called on a relay thread when a rank's kernel gave up waiting, once armed. Must
- * not return. */
-typedef void (*vkcomm_relay_failed)(void *context);
+/* Whom the relay works for. */
+struct vkcomm_relay_host {
+    /* Called on a relay thread when a rank's kernel gave up waiting, once armed.
+     * Must not return. */
+    void (*failed)(void *context);
+    /* Called on a relay thread now and then while words are awaited for longer
+     * than a kernel takes: what is held back should go to the queues. */
+    void (*late)(void *context);
+    void *context;
+    /* How long a thread polls for the next reduction before it sleeps. To wake it
+     * costs the host's thread some 10 us a reduction (two H200). */
+    uint64_t linger_ns;
+};
 
-/* slots[r] and inboxes[r] are mapped and zero. NULL: no thread or memory. */
-struct vkcomm_relay *vkcomm_relay_start(unsigned world, uint64_t *const *slots, uint64_t *const *inboxes,
-                                        vkcomm_relay_failed failed, void *context);
+/* slots[r] and inboxes[r] are mapped and zero; lanes, at most VKCOMM_RELAY_LANES,
+ * is how many threads each rank has. NULL: no thread or memory. */
+struct vkcomm_relay *vkcomm_relay_start(unsigned world, unsigned lanes, uint64_t *const *slots, uint64_t *const *inboxes,
+                                        const struct vkcomm_relay_host *host);
 
 /* From now on a kernel that gives up is a failure. Until then, while the trial
  * finds out whether kernels can wait at all, its thread just ends. */

@@ -6,7 +6,6 @@
 #include "../../plugin/registry.h"
 #include "../harness/report.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
@@ -25,9 +24,9 @@ static void check(const char * name, bool ok) {
     report_result(ok);
 }
 
-static struct vkcomm_device * add_device(uintptr_t n, PFN_vkQueueSubmit submit) {
+static struct vkcomm_device * add_device(uintptr_t n) {
     const struct vkcomm_device_info  info  = { .device = device_of(n), .enabled = (uint32_t) n };
-    const struct vkcomm_device_calls calls = { .queue_submit = submit };
+    const struct vkcomm_device_calls calls = { 0 };
     return vkcomm_registry_add_device(&info, &calls);
 }
 
@@ -143,8 +142,8 @@ static void generations(void) {
 }
 
 static void device_removal(void) {
-    add_device(1, NULL);
-    struct vkcomm_device * two = add_device(2, NULL);
+    add_device(1);
+    struct vkcomm_device * two = add_device(2);
     vkcomm_registry_add_queue(vkcomm_registry_device(device_of(1)), queue_of(1), 0);
     vkcomm_registry_add_queue(two, queue_of(2), 0);
     for (uintptr_t k = 0; k < 200; k++) {
@@ -166,7 +165,7 @@ static void device_removal(void) {
           vkcomm_registry_device(device_of(2)) == two && vkcomm_registry_queue_device(queue_of(2)) == two);
 
     /* drivers hand the same addresses out again */
-    struct vkcomm_device * again = add_device(1, NULL);
+    struct vkcomm_device * again = add_device(1);
     vkcomm_registry_add_queue(again, queue_of(1), 3);
     check("devices/the same handles again are the new device",
           vkcomm_registry_queue_info(queue_of(1), &info) && info.family == 3 && info.device == device_of(1) &&
@@ -179,7 +178,7 @@ static void device_removal(void) {
 
 /* Hosts may ask for the same queue as often as they like. */
 static void repeated_queue(void) {
-    struct vkcomm_device * device = add_device(1, NULL);
+    struct vkcomm_device * device = add_device(1);
     for (int i = 0; i < 1000; i++) {
         vkcomm_registry_add_queue(device, queue_of(1), 0);
     }
@@ -193,7 +192,7 @@ static void overflow(void) {
     enum { MANY = 600 };
     int devices = 0, queues = 0;
     for (uintptr_t n = 1; n <= MANY; n++) {
-        struct vkcomm_device * device = add_device(n, NULL);
+        struct vkcomm_device * device = add_device(n);
         devices += device != NULL;
         if (device != NULL) {
             for (uintptr_t q = 0; q < 10; q++) {
@@ -323,31 +322,6 @@ static void submissions(void) {
     check("submissions/each thread has its own", !seen);
 }
 
-static struct vkcomm_device * submit_device;
-static bool                   submit_locked;
-static uint32_t               submit_count;
-
-static VKAPI_ATTR VkResult VKAPI_CALL fake_submit(VkQueue queue, uint32_t count, const VkSubmitInfo * infos,
-                                                  VkFence fence) {
-    (void) infos, (void) fence;
-    submit_locked = pthread_mutex_trylock(&submit_device->submit_lock) == EBUSY;
-    submit_count  = queue == queue_of(5) ? count : 0;
-    return VK_TIMEOUT;
-}
-
-static void submits(void) {
-    submit_device = add_device(5, fake_submit);
-    vkcomm_registry_add_queue(submit_device, queue_of(5), 0);
-    const VkResult result = vkcomm_registry_submit(queue_of(5), 3, NULL, VK_NULL_HANDLE);
-    check("submit/the device's own function, its result handed on", result == VK_TIMEOUT && submit_count == 3);
-    check("submit/under the device's lock", submit_locked);
-    check("submit/which is let go", pthread_mutex_trylock(&submit_device->submit_lock) == 0);
-    pthread_mutex_unlock(&submit_device->submit_lock);
-    vkcomm_registry_remove_device(device_of(5));
-    check("submit/a queue of no known device",
-          vkcomm_registry_submit(queue_of(5), 1, NULL, VK_NULL_HANDLE) == VK_ERROR_DEVICE_LOST);
-}
-
 /* ---- what the host's synchronisation covers ------------------------------------------------------- */
 
 static struct ggml_backend * const backends[2] = { (struct ggml_backend *) 0x10, (struct ggml_backend *) 0x20 };
@@ -410,7 +384,7 @@ static void * hammer(void * argument) {
     for (int i = 0; i < ROUNDS; i++) {
         const uintptr_t key = 1000 * t + next_random(&state) % 200, buffer = 1 + next_random(&state) % 50;
         if (i % 500 == 0) {
-            vkcomm_registry_add_queue(add_device(t, NULL), queue_of(t), (uint32_t) t);
+            vkcomm_registry_add_queue(add_device(t), queue_of(t), (uint32_t) t);
         }
         struct vkcomm_capture capture;
         vkcomm_capture_begin(&capture);
@@ -466,7 +440,6 @@ int main(void) {
     overflow();
     random_steps();
     submissions();
-    submits();
     synchronisations();
     threads();
     return report_finish();

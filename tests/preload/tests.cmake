@@ -2,6 +2,7 @@
 
 if(TARGET registry-test)
     vkcomm_test(preload-registry preload $<TARGET_FILE:registry-test>)
+    vkcomm_test(preload-submit preload $<TARGET_FILE:submit-test>)
 endif()
 if(NOT TARGET preload-probe)
     return()
