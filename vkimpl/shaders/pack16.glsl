@@ -4,5 +4,6 @@
 #include "wire16.glsl"
 
 void main() {
+    take(count, tensorOffset, gl_WorkGroupID.x);
     store(publish(load()));
 }
