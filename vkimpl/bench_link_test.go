@@ -76,7 +76,7 @@ func (l *linkRig) movers() []*mover {
 }
 
 // piece bounds one step; several steps make up the bytes.
-const linkPiece = 16 << 20
+const linkPiece = 8 << 20
 
 // schedule is what one iteration submits. A rank without a transfer queue takes
 // no part in what needs one.
@@ -88,6 +88,8 @@ func (l *linkRig) schedule(m *mover) *allreduce.Schedule {
 		}
 		compute := allreduce.Batch{Rank: rank, Queue: allreduce.Compute}
 		switch {
+		case m.by == byKernel && m.dir == dirBoth:
+			s.Batches = append(s.Batches, l.turns(rank)...)
 		case m.by == byKernel:
 			compute.Steps = l.steps(rank, m.dir)
 		case m.by == byTwo:
@@ -120,19 +122,24 @@ func (l *linkRig) steps(rank int, dir string) (steps []allreduce.Step) {
 	for at := int64(0); at < l.bytes; at += piece {
 		count := min(piece, l.bytes-at) / 4
 		written, read := stagingAt(rank, at), stagingAt(rank, l.bytes+at)
-		switch dir {
-		case dirWrite:
+		if dir == dirWrite {
 			steps = append(steps, allreduce.Step{Op: allreduce.Pack, Count: count, Dst: written,
 				Srcs: []allreduce.Region{tensorAt(rank, at/4)}})
-		case dirRead:
-			steps = append(steps, allreduce.Step{Op: allreduce.Unpack, Count: count, Dst: tensorAt(rank, (l.bytes+at)/4),
+		} else {
+			steps = append(steps, allreduce.Step{Op: allreduce.Reduce, Count: count, Dst: tensorAt(rank, (l.bytes+at)/4),
 				Srcs: []allreduce.Region{read}})
-		default:
-			steps = append(steps, allreduce.Step{Op: allreduce.Reduce, Count: count, Dst: tensorAt(rank, at/4),
-				Srcs: []allreduce.Region{read}, Publish: &written})
 		}
 	}
 	return steps
+}
+
+// turns of a pipeline, without its waits: each writes a piece and reads another.
+func (l *linkRig) turns(rank int) (batches []allreduce.Batch) {
+	reads := l.steps(rank, dirRead)
+	for i, write := range l.steps(rank, dirWrite) {
+		batches = append(batches, allreduce.Batch{Rank: rank, Steps: []allreduce.Step{write, reads[i]}})
+	}
+	return batches
 }
 
 func (l *linkRig) bench(b *testing.B, m *mover) *timing {
