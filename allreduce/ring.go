@@ -8,24 +8,12 @@ package allreduce
 // not fit a staging half (or ChunkBytes) is streamed through in rounds; it fails
 // as TwoShot does.
 func Ring(p Params) (*Schedule, error) {
-	b, err := newBuilder(AlgorithmRing, p)
-	if err != nil {
-		return nil, err
-	}
-	rounds, err := b.slicedRounds()
-	if err != nil {
-		return nil, err
-	}
-	for round, r := range rounds {
-		x := &ringRound{builder: b, base: b.base(round), slices: r.slices(b.World)}
-		x.stride = b.Wire.stride(x.slices[0].count)
-		x.at = make([]Point, b.World)
-		for hop := range 2*b.World - 1 {
-			b.sweep(func(rank int) { x.hop(rank, hop) })
+	return sliced(AlgorithmRing, p, func(r slicedRound) {
+		x := &ringRound{slicedRound: r, at: make([]Point, r.World)}
+		for hop := range 2*x.World - 1 {
+			x.sweep(func(rank int) { x.hop(rank, hop) })
 		}
-		b.s.Rounds++
-	}
-	return b.s, nil
+	})
 }
 
 // ringRound moves one round's slices through one half. Slice c has slot c in
@@ -33,11 +21,8 @@ func Ring(p Params) (*Schedule, error) {
 // time that a rank passes the sum on, its successor's read of the partial one
 // is part of what the sum came from.
 type ringRound struct {
-	*builder
-	base   int64
-	stride int64
-	slices []span
-	at     []Point // by slice: reached when it can be read where it is
+	slicedRound
+	at []Point // by slice: reached when it can be read where it is
 }
 
 // hop lets a rank take its turn: at hop 0 to start its own slice off, then to

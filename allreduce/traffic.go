@@ -28,32 +28,26 @@ func (s *Schedule) traffic(b *Batch) traffic {
 	for i := range b.Steps {
 		st := &b.Steps[i]
 		wire := s.Wire.Bytes(st.Count)
-		write := func(r Region) {
+		// move counts a region's bytes; over is where those of staging go.
+		move := func(r Region, over *int64) {
 			switch r.Space {
 			case Staging:
-				t.written += wire
+				*over += wire
 			case Scratch:
 				t.device += wire
 			case Tensor:
 				t.device += 4 * st.Count
 			}
 		}
-		write(st.Dst)
+		move(st.Dst, &t.written)
 		if st.Publish != nil {
-			write(*st.Publish)
+			move(*st.Publish, &t.written)
 		}
 		if st.Op == Pack && s.Wire != F32 {
-			write(st.Srcs[0]) // rounded in place
+			move(st.Srcs[0], &t.written) // rounded in place
 		}
 		for _, src := range st.Srcs {
-			switch src.Space {
-			case Staging:
-				t.read += wire
-			case Scratch:
-				t.device += wire
-			case Tensor:
-				t.device += 4 * st.Count
-			}
+			move(src, &t.read)
 		}
 	}
 	return t

@@ -1,7 +1,5 @@
 package allreduce
 
-import "fmt"
-
 // TwoShot builds the schedule in which rank c reduces slice c of all ranks and
 // publishes the sum, and then every rank reads the other slices' sums: two
 // hops, and O(n) bytes in all where SingleShot moves O(n^2). A tensor whose
@@ -9,64 +7,20 @@ import "fmt"
 // rounds. It fails when p is invalid or a half holds less than World slices of
 // F16Block elements while more than one round is needed.
 func TwoShot(p Params) (*Schedule, error) {
-	b, err := newBuilder(AlgorithmTwoShot, p)
-	if err != nil {
-		return nil, err
-	}
-	rounds, err := b.slicedRounds()
-	if err != nil {
-		return nil, err
-	}
-	for round, r := range rounds {
-		x := &twoShotRound{builder: b, base: b.base(round), slices: r.slices(b.World)}
-		x.stride = b.Wire.stride(x.slices[0].count)
-		x.build()
-		b.s.Rounds++
-	}
-	return b.s, nil
-}
-
-// slicedRounds cuts the tensor into rounds of which every rank's slice fits a
-// slot of the staging half: World slots, or fewer where a small tensor has
-// fewer slices.
-func (b *builder) slicedRounds() ([]span, error) {
-	whole := span{0, b.Elements}
-	slices := whole.slices(b.World)
-	size, used := slices[0].count, int64(0)
-	for _, s := range slices {
-		if s.count > 0 {
-			used++
-		}
-	}
-	fits := used*b.Wire.stride(size) <= b.HalfBytes
-	if fits && (b.ChunkBytes == 0 || b.Wire.Bytes(size) <= b.ChunkBytes) {
-		return []span{whole}, nil
-	}
-	n := int64(b.World)
-	size, err := b.chunk(b.HalfBytes / n / OffsetAlign * OffsetAlign)
-	if err != nil {
-		return nil, fmt.Errorf("%w in each of %d slots", err, n)
-	}
-	return split(b.Elements, n*size), nil
+	return sliced(AlgorithmTwoShot, p, func(r slicedRound) {
+		x := &twoShotRound{slicedRound: r, packed: make([]Point, r.World), summed: make([]Point, r.World)}
+		x.sweep(x.pack)
+		x.sweep(x.reduce)
+		x.sweep(x.collect)
+	})
 }
 
 // twoShotRound moves one round's slices through one half. Slice c has slot c in
 // every rank's staging: the rank's operand, or on rank c the sum.
 type twoShotRound struct {
-	*builder
-	base   int64
-	stride int64
-	slices []span
+	slicedRound
 	packed []Point // by rank
 	summed []Point // by rank, those that own a slice
-}
-
-func (x *twoShotRound) build() {
-	x.packed = make([]Point, x.World)
-	x.summed = make([]Point, x.World)
-	x.sweep(x.pack)
-	x.sweep(x.reduce)
-	x.sweep(x.collect)
 }
 
 func (x *twoShotRound) slot(space Space, rank, slice int) Region {
