@@ -218,7 +218,8 @@ static inline struct ggml_tensor * vkcomm_tensor_handle(struct vkcomm_ggml_tenso
 #define VKCOMM_GGML_HOOKED(X) \
     X(void *, ggml_backend_reg_get_proc_address, (struct ggml_backend_reg * reg, const char * name)) \
     X(struct ggml_backend_buffer *, ggml_backend_buft_alloc_buffer, (struct ggml_backend_buffer_type * buft, size_t size)) \
-    X(void, ggml_backend_buffer_free, (struct ggml_backend_buffer * buffer))
+    X(void, ggml_backend_buffer_free, (struct ggml_backend_buffer * buffer)) \
+    X(int, ggml_backend_graph_compute_async, (struct ggml_backend * backend, struct ggml_cgraph * graph))
 
 /* vkcomm_ggml_init_fn and so on: a pointer type per function. */
 #define VKCOMM_DECLARE_FN(ret, name, args) typedef ret (*vkcomm_##name##_fn) args;

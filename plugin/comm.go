@@ -10,6 +10,16 @@ package plugin
 //     vkcomm_host->sync_add(s);
 // }
 //
+// static struct vkcomm_team *team_start(struct vkcomm_comm *comm, struct ggml_backend *const *backends, bool threads) {
+//     return vkcomm_host->team_start(comm, backends, comm->world, threads);
+// }
+//
+// static struct vkcomm_team_stats team_stop(struct vkcomm_team *team) {
+//     struct vkcomm_team_stats stats = { 0 };
+//     vkcomm_host->team_stop(team, &stats);
+//     return stats;
+// }
+//
 // static void sync_stop(struct vkcomm_sync *s) { vkcomm_host->sync_remove(s); }
 import "C"
 
@@ -45,6 +55,7 @@ type Comm struct {
 	verify *verifier
 	stats  stats
 	p2p    peerStaging
+	team   *C.struct_vkcomm_team // nil: none
 	// submitting is set from a reduction's first submission until all is
 	// booked: a panic then cannot be answered with "not done".
 	submitting bool
@@ -237,6 +248,9 @@ func (c *Comm) register(backends []*C.struct_ggml_backend, probed []C.struct_vkc
 		function, argument := c.ranks.DrainCallback(i)
 		C.sync_start(&c.c.sync[i], b, C.uintptr_t(function), C.uintptr_t(argument))
 	}
+	if c.config.Parallel || c.config.Stats {
+		c.team = C.team_start(c.c, unsafe.SliceData(backends), C.bool(c.config.Parallel))
+	}
 }
 
 // describe is the line that proves that the communicator is active.
@@ -262,6 +276,10 @@ func InitPanicked(cause any) unsafe.Pointer {
 // Free waits for the communicator's own work and releases it.
 func Free(handle unsafe.Pointer) {
 	c := lookup(handle)
+	if c.team != nil {
+		team := C.team_stop(c.team)
+		c.stats.parts, c.stats.partSeconds = uint64(team.parts), 1e-9*float64(team.ns)
+	}
 	if c.config.Stats {
 		c.stats.log(c)
 	}

@@ -26,6 +26,7 @@ type Config struct {
 	P2P       bool
 	Log       level
 	Stats     bool
+	Parallel  bool
 	Check     bool
 }
 
@@ -51,6 +52,7 @@ var variables = []variable{
 	{"GGML_VK_COMM_PROXY", "1 (force), 0 (forbid), on, off", "automatic", parseProxy},
 	{"GGML_VK_COMM_STAGING_MB", "1 to 1024", strconv.Itoa(defaultStagingMB), parseStaging},
 	{"GGML_VK_COMM_P2P", "1, 0, on, off", "0", func(c *Config, v string) bool { return parseSwitch(v, &c.P2P) }},
+	{"GGML_VK_COMM_PARALLEL", "1, 0, on, off", "0", func(c *Config, v string) bool { return parseSwitch(v, &c.Parallel) }},
 	{"GGML_VK_COMM_LOG", "debug, info, warn, error, none", "info", func(c *Config, v string) bool { return parseLevel(v, &c.Log) }},
 	{"GGML_VK_COMM_STATS", "1, 0, on, off", "0", func(c *Config, v string) bool { return parseSwitch(v, &c.Stats) }},
 	{"GGML_VK_COMM_CHECK", "1, 0, on, off", "0", func(c *Config, v string) bool { return parseSwitch(v, &c.Check) }},

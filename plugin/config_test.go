@@ -38,6 +38,7 @@ func TestConfigAccepts(t *testing.T) {
 		{"GGML_VK_COMM_PROXY", "0", func(c *Config) { c.Proxy = semaphores.ForbidProxy }},
 		{"GGML_VK_COMM_STAGING_MB", "1024", func(c *Config) { c.StagingMB = 1024 }},
 		{"GGML_VK_COMM_LOG", "Error", func(c *Config) { c.Log = levelError }},
+		{"GGML_VK_COMM_PARALLEL", "1", func(c *Config) { c.Parallel = true }},
 		{"GGML_VK_COMM_STATS", "on", func(c *Config) { c.Stats = true }},
 		{"GGML_VK_COMM_RING", "1", func(c *Config) { c.Ring = true }},
 		{"GGML_VK_COMM_WIRE", "BF16", func(c *Config) { c.Wire = allreduce.BF16 }},

@@ -67,6 +67,14 @@ struct vkcomm_sync {
     struct vkcomm_sync *next;
 };
 
+/* How long it took to record the parts of a graph between two reductions, all
+ * ranks of a part. */
+struct vkcomm_team_stats {
+    uint64_t parts, ns;
+};
+
+struct vkcomm_team;
+
 struct vkcomm_host_api {
     uint32_t version;
 
@@ -98,6 +106,10 @@ struct vkcomm_host_api {
 
     void (*sync_add)(struct vkcomm_sync *entry);
     void (*sync_remove)(struct vkcomm_sync *entry);
+
+    /* The ranks' graphs side by side; team.h. */
+    struct vkcomm_team *(*team_start)(const void *comm, struct ggml_backend *const *backends, unsigned world, bool threads);
+    void (*team_stop)(struct vkcomm_team *team, struct vkcomm_team_stats *stats);
 };
 
 #endif

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "registry.h"
+#include "team.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -219,6 +220,15 @@ EXPORT void ggml_backend_synchronize(struct ggml_backend *backend) {
     if (!vkcomm_inert()) {
         vkcomm_sync_done(backend, vkcomm_registry_fence_count() != fences);
     }
+}
+
+EXPORT int ggml_backend_graph_compute_async(struct ggml_backend *backend, struct ggml_cgraph *graph) {
+    void             *return_address = __builtin_return_address(0);
+    vkcomm_ggml_backend_graph_compute_async_fn real = (vkcomm_ggml_backend_graph_compute_async_fn) vkcomm_real("ggml_backend_graph_compute_async", return_address);
+    if (!real) {
+        return VKCOMM_GGML_STATUS_FAILED;
+    }
+    return vkcomm_inert() ? real(backend, graph) : vkcomm_team_compute(backend, graph, real);
 }
 
 /* ---- Vulkan's two doors ------------------------------------------------------------ */

@@ -24,6 +24,7 @@
 
 #include "registry.h"
 #include "submit.h"
+#include "team.h"
 
 #define GO_OBJECT "libggml-vk-comm.so"
 
@@ -282,6 +283,7 @@ static bool front_allreduce(void *comm, struct ggml_tensor **tensors) {
     block_signals(&before);
     bool done = ((ggml_backend_comm_allreduce_tensor_t) trio.allreduce)(comm, tensors);
     restore_signals(&before);
+    vkcomm_team_reduced(comm, done);
     return done;
 }
 
@@ -334,6 +336,8 @@ static const struct vkcomm_host_api *host_api(void) {
         .flush       = vkcomm_flush_held,
         .sync_add    = vkcomm_sync_add,
         .sync_remove = vkcomm_sync_remove,
+        .team_start  = vkcomm_team_start,
+        .team_stop   = vkcomm_team_stop,
     };
     return &api;
 }

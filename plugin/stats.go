@@ -19,6 +19,9 @@ type stats struct {
 	// steady marks the latest recording: what Go had allocated by then, and
 	// how many calls there had been.
 	steady struct{ mallocs, calls uint64 }
+	// parts of graphs between reductions, and how long llama.cpp recorded them.
+	parts       uint64
+	partSeconds float64
 }
 
 // mallocs is how many heap objects this process's Go side ever allocated.
@@ -46,6 +49,9 @@ func (s *stats) log(c *Comm) {
 	logf(levelInfo, "stats: %d reductions, %d bytes a rank (largest %d), %s over %s ordering, %d rounds, %d recordings",
 		s.calls, s.bytes, s.largest, &c.choose, c.ranks.Kind(), s.rounds, c.plans.misses)
 	logf(levelInfo, "stats: %d heap objects allocated in the %d reductions since the last recording", allocated, s.calls-s.steady.calls)
+	if s.parts > 0 {
+		logf(levelInfo, "stats: %d parts of graphs between reductions, recorded in %.1f us each", s.parts, 1e6*s.partSeconds/float64(s.parts))
+	}
 	if c.ranks.HasRelay() {
 		logf(levelInfo, "stats: the relay's threads used %.0f ms of CPU time since the start", 1e3*c.ranks.RelayCPUSeconds())
 	}

@@ -33,6 +33,7 @@ type runCmd struct {
 	Proxy     *bool    `negatable:"" help:"Force, or forbid, ordering by host threads (GGML_VK_COMM_PROXY)."`
 	StagingMB int      `name:"staging-mb" placeholder:"N" help:"Host memory of a rank, 1 to 1024 MiB (GGML_VK_COMM_STAGING_MB)."`
 	P2P       *bool    `name:"p2p" negatable:"" help:"Staging in VRAM that peers read directly, where that works and is faster (GGML_VK_COMM_P2P)."`
+	Parallel  *bool    `negatable:"" help:"Record the ranks' graphs on a thread each (GGML_VK_COMM_PARALLEL)."`
 	Log       string   `enum:",debug,info,warn,error,none" default:"" placeholder:"LEVEL" help:"Least level of log lines: debug, info, warn, error, none (GGML_VK_COMM_LOG)."`
 	Stats     *bool    `negatable:"" help:"A summary when a context is freed (GGML_VK_COMM_STATS)."`
 	Check     *bool    `negatable:"" help:"Compare every sum with one made on the CPU (GGML_VK_COMM_CHECK)."`
@@ -71,6 +72,7 @@ var variables = []variable{
 	{"GGML_VK_COMM_PROXY", func(c *runCmd) (string, bool) { return switchText(c.Proxy) }},
 	{"GGML_VK_COMM_STAGING_MB", func(c *runCmd) (string, bool) { return strconv.Itoa(c.StagingMB), c.StagingMB != 0 }},
 	{"GGML_VK_COMM_P2P", func(c *runCmd) (string, bool) { return switchText(c.P2P) }},
+	{"GGML_VK_COMM_PARALLEL", func(c *runCmd) (string, bool) { return switchText(c.Parallel) }},
 	{"GGML_VK_COMM_LOG", func(c *runCmd) (string, bool) { return c.Log, c.Log != "" }},
 	{"GGML_VK_COMM_STATS", func(c *runCmd) (string, bool) { return switchText(c.Stats) }},
 	{"GGML_VK_COMM_CHECK", func(c *runCmd) (string, bool) { return switchText(c.Check) }},

@@ -3,6 +3,7 @@
 if(TARGET registry-test)
     vkcomm_test(preload-registry preload $<TARGET_FILE:registry-test>)
     vkcomm_test(preload-submit preload $<TARGET_FILE:submit-test>)
+    vkcomm_test(preload-team preload $<TARGET_FILE:team-test>)
 endif()
 if(NOT TARGET preload-probe)
     return()
