@@ -22,14 +22,19 @@
     X(CmdDispatchBase)                     \
     X(CmdPipelineBarrier)                  \
     X(CmdCopyBuffer)                       \
-    X(UpdateDescriptorSets)
+    X(UpdateDescriptorSets)                \
+    X(CreateQueryPool)                     \
+    X(CmdResetQueryPool)                   \
+    X(CmdWriteTimestamp)                   \
+    X(GetQueryPoolResults)
 
 #define VKCOMM_DEVICE_COMMANDS_OPTIONAL(X) \
     X(GetMemoryHostPointerPropertiesEXT)   \
     X(GetSemaphoreFdKHR)                   \
     X(ImportSemaphoreFdKHR)                \
     X(GetMemoryFdKHR)                      \
-    X(GetMemoryFdPropertiesKHR)
+    X(GetMemoryFdPropertiesKHR)            \
+    X(GetCalibratedTimestampsEXT)
 
 /* One rank's device and the queues that its work goes to. */
 struct vkcomm_vk {

@@ -31,6 +31,7 @@ type Program struct {
 	c        *C.struct_vkcomm_program
 	commands [][C.VKCOMM_QUEUES][]vk.CommandBuffer // by rank and queue, to give back
 	sets     [][]vk.DescriptorSet                  // by rank
+	trace    *trace                                // nil: none
 }
 
 // Program records a schedule. The tensors must stay where they are for as long
@@ -44,9 +45,14 @@ func (r *Ranks) Program(s *allreduce.Schedule, bindings []Binding) (*Program, er
 	if err != nil {
 		return nil, err
 	}
-	if s.Algorithm == allreduce.AlgorithmRelay {
+	if r.tracing {
+		err = p.startTrace(max(len(s.Batches), 1)) // a relay has one a rank
+	}
+	switch {
+	case err != nil:
+	case s.Algorithm == allreduce.AlgorithmRelay:
 		err = p.relayProgram(bindings)
-	} else {
+	default:
 		err = p.batches(bindings)
 	}
 	if err != nil {
@@ -67,7 +73,7 @@ func (r *Ranks) newProgram(s *allreduce.Schedule, batches, waits int) (*Program,
 
 func (p *Program) batches(bindings []Binding) error {
 	for i := range p.Schedule.Batches {
-		if err := p.add(&p.Schedule.Batches[i], bindings); err != nil {
+		if err := p.add(i, bindings); err != nil {
 			return err
 		}
 	}
@@ -97,17 +103,19 @@ func (p *Program) Close() {
 		}
 		d.freeSets = append(d.freeSets, p.sets[rank]...)
 	}
+	p.closeTrace()
 	C.vkcomm_program_free(p.c)
 	p.c = nil
 }
 
-// add records a batch and appends it to the submissions.
-func (p *Program) add(b *allreduce.Batch, bindings []Binding) error {
+// add records the batch at index and appends it to the submissions.
+func (p *Program) add(index int, bindings []Binding) error {
+	b := &p.Schedule.Batches[index]
 	d := p.ranks.Devices[b.Rank]
 	var commands vk.CommandBuffer // none where there is nothing to do but signal
 	if len(b.Steps) > 0 {
 		var err error
-		if commands, err = p.record(b, bindings[b.Rank]); err != nil {
+		if commands, err = p.record(index, bindings[b.Rank]); err != nil {
 			return err
 		}
 	}
@@ -132,7 +140,8 @@ func (r *Ranks) seen(rank int, point allreduce.Point) C.VkSemaphore {
 	return as[C.VkSemaphore](uintptr(r.ordering.View(rank, point.Rank, int(point.Queue))))
 }
 
-func (p *Program) record(b *allreduce.Batch, tensor Binding) (vk.CommandBuffer, error) {
+func (p *Program) record(index int, tensor Binding) (vk.CommandBuffer, error) {
+	b := &p.Schedule.Batches[index]
 	d := p.ranks.Devices[b.Rank]
 	commands, err := d.takeCommands(b.Queue)
 	if err != nil {
@@ -145,6 +154,7 @@ func (p *Program) record(b *allreduce.Batch, tensor Binding) (vk.CommandBuffer, 
 	}
 	shared := p.ranks.shared(b, p.Schedule.Wire)
 	result := C.vkcomm_record(d.vk, as[C.VkCommandBuffer](raw(commands)), as[C.VkPipelineLayout](raw(d.pipelineLayout)),
-		C.uint32_t(len(steps)), unsafe.SliceData(steps), C.uint32_t(d.family(b.Queue)), C.uint32_t(len(shared)), unsafe.SliceData(shared))
+		C.uint32_t(len(steps)), unsafe.SliceData(steps), C.uint32_t(d.family(b.Queue)), C.uint32_t(len(shared)), unsafe.SliceData(shared),
+		p.nextStamps(b.Rank, index))
 	return commands, check("recording a command buffer", b.Rank, vk.Result(result))
 }

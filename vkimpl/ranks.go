@@ -28,6 +28,7 @@ type Ranks struct {
 	p2p      p2p
 	ordering *semaphores.Ordering
 	relay    *relay // nil: none
+	tracing  bool   // of programs recorded from now on
 }
 
 // Callbacks are C functions of the host side.

@@ -86,7 +86,7 @@ static void record_steps(const struct vkcomm_vk *vk, VkCommandBuffer commands, V
 
 VkResult vkcomm_record(const struct vkcomm_vk *vk, VkCommandBuffer commands, VkPipelineLayout layout,
                        uint32_t count, const struct vkcomm_step *steps, uint32_t family, uint32_t shared_count,
-                       const struct vkcomm_shared *shared) {
+                       const struct vkcomm_shared *shared, struct vkcomm_stamps stamps) {
     /* Submitted again while an earlier submission is pending: decode repeats
      * the same bindings every other layer. */
     VkCommandBufferBeginInfo begin = { .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
@@ -95,11 +95,13 @@ VkResult vkcomm_record(const struct vkcomm_vk *vk, VkCommandBuffer commands, VkP
     if (result != VK_SUCCESS) {
         return result;
     }
+    vkcomm_stamp_begin(vk, commands, stamps);
     barrier(vk, commands, true, false);
     change_owner(vk, commands, family, shared_count, shared, false);
     record_steps(vk, commands, layout, count, steps);
     change_owner(vk, commands, family, shared_count, shared, true);
     barrier(vk, commands, false, true);
+    vkcomm_stamp_end(vk, commands, stamps);
     return vk->EndCommandBuffer(commands);
 }
 

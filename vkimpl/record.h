@@ -5,7 +5,7 @@
 #ifndef VKCOMM_RECORD_H
 #define VKCOMM_RECORD_H
 
-#include "dispatch.h"
+#include "trace.h"
 
 /* Push constants of every kernel; see the shaders for their meaning. */
 struct vkcomm_push {
@@ -42,10 +42,11 @@ struct vkcomm_shared {
  * one that makes everything visible to what runs after and to other devices
  * through host memory. There is none between steps: those of a batch touch
  * different memory, which the schedule checker proves. family is that of the queue
- * and counts only where something is shared. */
+ * and counts only where something is shared. stamps are taken outside of the
+ * barriers. */
 VkResult vkcomm_record(const struct vkcomm_vk *vk, VkCommandBuffer commands, VkPipelineLayout layout,
                        uint32_t count, const struct vkcomm_step *steps, uint32_t family, uint32_t shared_count,
-                       const struct vkcomm_shared *shared);
+                       const struct vkcomm_shared *shared, struct vkcomm_stamps stamps);
 
 /* Writes storage buffers into a set: the tensor at binding 0, sources at
  * binding 1, the destination of pack and publish at binding 2. Buffers that are

@@ -63,6 +63,7 @@ static const struct {
     { VK_EXT_EXTERNAL_MEMORY_DMA_BUF_EXTENSION_NAME, offsetof(struct vkcomm_standalone_offer, external_dma_buf) },
     { VK_KHR_EXTERNAL_SEMAPHORE_FD_EXTENSION_NAME, offsetof(struct vkcomm_standalone_offer, external_semaphore_fd) },
     { VK_EXT_QUEUE_FAMILY_FOREIGN_EXTENSION_NAME, offsetof(struct vkcomm_standalone_offer, queue_family_foreign) },
+    { VK_EXT_CALIBRATED_TIMESTAMPS_EXTENSION_NAME, offsetof(struct vkcomm_standalone_offer, calibrated_timestamps) },
 };
 enum { EXTENSIONS = sizeof(extensions) / sizeof(extensions[0]) };
 

@@ -27,6 +27,8 @@ struct vkcomm_standalone_offer {
     bool timeline, dynamic_indexing;
     /* Extensions: those that plugin/vkhooks.c adds to ggml's devices. */
     bool external_memory_host, external_memory_fd, external_dma_buf, external_semaphore_fd, queue_family_foreign;
+    /* And for measurements. */
+    bool calibrated_timestamps;
 };
 
 /* Features are false where the instance has no vkGetPhysicalDeviceFeatures2. */

@@ -58,6 +58,7 @@ type benchCmd struct {
 	StagingMB  int      `name:"staging-mb" default:"16" help:"Host memory of a rank, 1 to 1024 MiB."`
 	P2P        bool     `name:"p2p" help:"Staging in VRAM that the peers import, where they can."`
 	MinBusbw   float64  `name:"min-busbw" placeholder:"GB/S" help:"Fail when the average bus bandwidth is lower."`
+	Timeline   bool     `help:"When the parts of one reduction of each row ran on the ranks' queues (on standard error but for text; and in JSON)."`
 	References bool     `default:"true" negatable:"" help:"Rows for the raw link and for llama.cpp's own reduction, emulated."`
 	Output     string   `short:"o" enum:"text,md,csv,json,jsonl" default:"text" help:"What is printed: text, md, csv, json, jsonl."`
 	JSON       string   `short:"J" name:"json" placeholder:"FILE" help:"Also write JSON to a new file; where FILE exists, to FILE.1, FILE.2 ..."`
@@ -336,6 +337,11 @@ func (b *bench) row(p printer, g *rig, w work, r row) error {
 		}
 	}
 	w.close()
+	if b.Timeline && r.isOurs() {
+		if r.Timeline, err = g.timeline(r.Algorithm, r.wireType(), r.Size, b.Aggregate); err != nil {
+			return fail(err)
+		}
+	}
 	r.time(seconds, g.world, b.Stats)
 	b.report.Rows = append(b.report.Rows, r)
 	p.row(&r)

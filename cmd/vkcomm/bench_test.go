@@ -125,9 +125,9 @@ func goldenReport() *report {
 		Ranks:  []rankInfo{{0, 0, "GPU A", "drv", "00", "0000:01:00.0"}, {1, 3, "GPU B", "drv", "01", ""}},
 		Config: configInfo{WorldSize: 2, Ordering: "native", StagingMB: 16, Iters: 20, Warmup: 3, Aggregate: 4, Check: 1}, Notes: []string{"a note"},
 		Rows: []row{
-			{4096, 1024, "float", "singleshot", "f32", "native", 9.5, 10, 12.25, 0.4096, 0.4096, &zero, 10.125, 0.05, nil},
-			{64 << 20, 16 << 20, "float", "pipeline", "bf16", "native", 1234.5, 1300, 123456.789, 51.622, 51.622, &bad, 1310, 0.1234, nil},
-			{4096, 1024, "float", rowWrite, "f32", "none", 5, 5, 5, 0.8192, 0.8192, nil, 5, 0, nil},
+			{4096, 1024, "float", "singleshot", "f32", "native", 9.5, 10, 12.25, 0.4096, 0.4096, &zero, 10.125, 0.05, nil, nil},
+			{64 << 20, 16 << 20, "float", "pipeline", "bf16", "native", 1234.5, 1300, 123456.789, 51.622, 51.622, &bad, 1310, 0.1234, nil, nil},
+			{4096, 1024, "float", rowWrite, "f32", "none", 5, 5, 5, 0.8192, 0.8192, nil, 5, 0, nil, nil},
 		}}
 	r.finish(nil)
 	return r

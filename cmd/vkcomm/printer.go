@@ -109,6 +109,7 @@ func (t *textPrinter) row(r *row) {
 	}
 	fmt.Fprintf(t.o.out, "%12d %11d %6s %11s %5s %9s %9s %9s %9s %7s %7s %7s%s\n", r.Size, r.Count, r.Type, r.Algorithm, r.Wire, r.Ordering,
 		fixed(r.MinUs, 9), fixed(r.P50Us, 9), fixed(r.P99Us, 9), fixed(r.Algbw, 7), fixed(r.Busbw, 7), wrongText(r), more)
+	r.Timeline.print(t.o.out)
 }
 
 func (t *textPrinter) end(r *report) { t.footer(t.o.out, r) }
@@ -167,6 +168,7 @@ func (m *mdPrinter) begin(r *report) {
 
 func (m *mdPrinter) row(r *row) {
 	m.wipe()
+	r.Timeline.print(m.o.err)
 	number := func(v float64) string { return fixed(v, 9) }
 	fmt.Fprintf(m.o.out, "| %s |\n", strings.Join(slices.Concat(fields(r, number), m.statColumns(number(r.AvgUs), number(r.CV))), " | "))
 }
@@ -186,6 +188,7 @@ func (c *csvPrinter) begin(r *report) {
 
 func (c *csvPrinter) row(r *row) {
 	c.wipe()
+	r.Timeline.print(c.o.err)
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 	c.write(slices.Concat(fields(r, number), c.statColumns(number(r.AvgUs), number(r.CV))))
 }
@@ -212,6 +215,7 @@ func (j *jsonPrinter) begin(r *report) {
 
 func (j *jsonPrinter) row(r *row) {
 	j.wipe()
+	r.Timeline.print(j.o.err)
 	if j.lines {
 		_ = json.NewEncoder(j.o.out).Encode(struct {
 			Kind string `json:"kind"`

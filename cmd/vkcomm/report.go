@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"ggmlvkcomm/allreduce"
 	"ggmlvkcomm/vkimpl"
 )
 
@@ -67,6 +68,16 @@ type row struct {
 	AvgUs     float64   `json:"avgUs,omitempty"`
 	CV        float64   `json:"cv,omitempty"` // standard deviation over mean
 	AllUs     []float64 `json:"allUs,omitempty"`
+	Timeline  *timeline `json:"timeline,omitempty"`
+}
+
+func (r *row) wireType() allreduce.Wire {
+	for _, w := range []allreduce.Wire{allreduce.F16, allreduce.BF16} {
+		if w.String() == r.Wire {
+			return w
+		}
+	}
+	return allreduce.F32
 }
 
 func (r *row) isLink() bool { return r.Algorithm == rowWrite || r.Algorithm == rowRead }
