@@ -15,10 +15,10 @@ import (
 var spirv embed.FS
 
 // kernel is a pipeline: a shader, named as its file, and its specialization
-// constants, in the order of reduce_*.comp; shaders may have the first few alone.
+// constants, in the order of reduce_*.comp.
 type kernel struct {
-	shader                             string
-	sources, own, peers, publish, pack uint32
+	shader                       string
+	sources, own, peers, publish uint32
 }
 
 // elementsPerGroup is what one workgroup of every kernel covers.
@@ -83,7 +83,7 @@ func (d *Device) pipeline(k kernel) (vk.Pipeline, error) {
 	if err != nil {
 		return vk.NullPipeline, err
 	}
-	constants := []C.uint32_t{C.uint32_t(k.sources), C.uint32_t(k.own), C.uint32_t(k.peers), C.uint32_t(k.publish), C.uint32_t(k.pack)}
+	constants := []C.uint32_t{C.uint32_t(k.sources), C.uint32_t(k.own), C.uint32_t(k.peers), C.uint32_t(k.publish)}
 	if k.sources == 0 {
 		constants = nil // pack has none
 	}

@@ -148,13 +148,128 @@ func (p *Program) record(index int, tensor Binding) (vk.CommandBuffer, error) {
 		return nil, err
 	}
 	p.commands[b.Rank][b.Queue] = append(p.commands[b.Rank][b.Queue], commands)
-	steps, err := p.translate(b, tensor)
-	if err != nil {
-		return nil, err
+	steps := make([]C.struct_vkcomm_step, len(b.Steps))
+	for i := range b.Steps {
+		s := &b.Steps[i]
+		if s.Op == allreduce.Copy || b.Queue == allreduce.Transfer {
+			steps[i] = p.copyStep(b.Rank, s, tensor)
+		} else if steps[i], err = p.dispatchStep(b.Rank, s, tensor); err != nil {
+			return nil, err
+		}
 	}
 	shared := p.ranks.shared(b, p.Schedule.Wire)
 	result := C.vkcomm_record(d.vk, as[C.VkCommandBuffer](raw(commands)), as[C.VkPipelineLayout](raw(d.pipelineLayout)),
 		C.uint32_t(len(steps)), unsafe.SliceData(steps), C.uint32_t(d.family(b.Queue)), C.uint32_t(len(shared)), unsafe.SliceData(shared),
 		p.nextStamps(b.Rank, index))
 	return commands, check("recording a command buffer", b.Rank, vk.Result(result))
+}
+
+// place is where a region lies as seen from a rank's device.
+type place struct {
+	buffer uintptr
+	offset uint64 // bytes
+}
+
+// find locates a region for rank. A Zero region gets the start of that rank's
+// staging: it is not read, but a descriptor must be valid.
+func (r *Ranks) find(rank int, region allreduce.Region, tensor Binding) place {
+	switch region.Space {
+	case allreduce.Tensor:
+		return place{tensor.Buffer, tensor.Offset + 4*uint64(region.Offset)}
+	case allreduce.Scratch:
+		return place{raw(r.scratch[rank].handle), uint64(region.Offset)}
+	case allreduce.Zero:
+		return place{raw(r.staging[rank][region.Rank].handle), 0}
+	default:
+		return place{raw(r.staging[rank][region.Rank].handle), uint64(region.Offset)}
+	}
+}
+
+func (at place) info(bytes int64) C.VkDescriptorBufferInfo {
+	return C.VkDescriptorBufferInfo{buffer: as[C.VkBuffer](at.buffer), offset: C.VkDeviceSize(at.offset), _range: C.VkDeviceSize(bytes)}
+}
+
+// copyStep translates a step that moves bytes as they are: Copy, and with an
+// F32 wire Pack and Unpack on a transfer queue.
+func (p *Program) copyStep(rank int, s *allreduce.Step, tensor Binding) C.struct_vkcomm_step {
+	from, to := p.ranks.find(rank, s.Srcs[0], tensor), p.ranks.find(rank, s.Dst, tensor)
+	return C.struct_vkcomm_step{
+		copy_src: as[C.VkBuffer](from.buffer), copy_dst: as[C.VkBuffer](to.buffer),
+		copy: C.VkBufferCopy{srcOffset: C.VkDeviceSize(from.offset), dstOffset: C.VkDeviceSize(to.offset),
+			size: C.VkDeviceSize(p.Schedule.Wire.Bytes(s.Count))}}
+}
+
+// dispatchStep translates a step into a kernel with its descriptors.
+func (p *Program) dispatchStep(rank int, s *allreduce.Step, tensor Binding) (C.struct_vkcomm_step, error) {
+	d, bytes := p.ranks.Devices[rank], p.Schedule.Wire.Bytes(s.Count)
+	k := kernelOf(rank, s, p.Schedule.Wire)
+	pipeline, err := d.pipeline(k)
+	if err != nil {
+		return C.struct_vkcomm_step{}, err
+	}
+	set, err := d.takeSet()
+	if err != nil {
+		return C.struct_vkcomm_step{}, err
+	}
+	p.sets[rank] = append(p.sets[rank], set)
+
+	operand, destination := s.Dst, allreduce.Region{Space: allreduce.Staging, Rank: rank}
+	var zero uint32
+	var peers []C.VkDescriptorBufferInfo
+	if s.Op == allreduce.Pack {
+		operand, destination = s.Srcs[0], s.Dst
+	} else {
+		for i, region := range s.Srcs {
+			if region.Space == allreduce.Zero {
+				zero |= 1 << i
+			}
+			if uint32(i) != k.own {
+				peers = append(peers, p.ranks.find(rank, region, tensor).info(bytes))
+			}
+		}
+		if s.Publish != nil {
+			destination = *s.Publish
+		}
+	}
+	for len(peers) < len(p.ranks.Devices) { // every descriptor of the binding valid all the same
+		peers = append(peers, p.ranks.find(rank, allreduce.Region{Space: allreduce.Zero, Rank: rank}, tensor).info(allreduce.OffsetAlign))
+	}
+	to := p.ranks.find(rank, destination, tensor).info(max(bytes, allreduce.OffsetAlign))
+	at, phase := d.alignTensor(p.ranks.find(rank, operand, tensor))
+	bound := at.info(int64(phase) + 4*s.Count)
+	C.vkcomm_write_set(d.vk, as[C.VkDescriptorSet](raw(set)), &bound, C.uint32_t(len(peers)), unsafe.SliceData(peers), &to)
+
+	return C.struct_vkcomm_step{
+		pipeline: as[C.VkPipeline](raw(pipeline)), set: as[C.VkDescriptorSet](raw(set)),
+		groups: C.uint32_t((s.Count + elementsPerGroup - 1) / elementsPerGroup),
+		push: C.struct_vkcomm_push{count: C.uint32_t(s.Count), tensor_offset: C.uint32_t(phase / 4),
+			zero_sources: C.uint32_t(zero)},
+	}, nil
+}
+
+// alignTensor moves a place down to where a storage buffer may be bound; phase
+// is the distance in bytes, a multiple of 4.
+func (d *Device) alignTensor(at place) (bound place, phase uint64) {
+	phase = at.offset % d.limits.offsetAlignment
+	at.offset -= phase
+	return at, phase
+}
+
+// kernelOf is the kernel that does a step on rank.
+func kernelOf(rank int, s *allreduce.Step, wire allreduce.Wire) kernel {
+	if s.Op == allreduce.Pack {
+		return kernel{shader: "pack_" + wire.String()}
+	}
+	n := uint32(len(s.Srcs))
+	k := kernel{shader: "reduce_" + wire.String(), sources: n, own: n, peers: n}
+	for i, region := range s.Srcs {
+		if region.Rank == rank && (region.Space == allreduce.Tensor || region.Space == allreduce.Zero) {
+			k.own, k.peers = uint32(i), n-1
+		}
+	}
+	k.peers = max(k.peers, 1)
+	if s.Publish != nil {
+		k.publish = 1
+	}
+	return k
 }

@@ -13,8 +13,6 @@ struct vkcomm_push {
     uint32_t tensor_offset; /* elements from the start of the tensor binding */
     uint32_t zero_sources;  /* bit s: source s is +0.0 and is not read */
     uint32_t spin_bound;    /* relay: polls of one word before it gives up */
-    uint32_t pack_count;    /* elements of what a reduce packs beside it */
-    uint32_t pack_offset;   /* as tensor_offset */
 };
 
 /* A dispatch, or a copy where pipeline is NULL. */

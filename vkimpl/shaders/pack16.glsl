@@ -4,6 +4,5 @@
 #include "wire16.glsl"
 
 void main() {
-    take(count, tensorOffset, gl_WorkGroupID.x);
     store(publish(load()));
 }

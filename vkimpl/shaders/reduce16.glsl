@@ -8,7 +8,6 @@ layout(constant_id = 0) const uint SOURCES = 2; // 1..16
 layout(constant_id = 1) const uint OWN = 0;     // the source that is the tensor itself; SOURCES: none
 layout(constant_id = 2) const uint PEERS = 1;   // the others, but at least 1
 layout(constant_id = 3) const uint PUBLISH = 0; // 1: the sum also goes to binding 2, and is rounded
-layout(constant_id = 4) const uint PACK = 0;    // 1: odd workgroups pack another slice into binding 2
 
 layout(binding = 1) readonly buffer Peer { uint word[]; } peer[PEERS];
 
@@ -24,22 +23,14 @@ vec2 operand(uint s) {
     }
     const uint p = s < OWN ? s : s - 1u;
 #ifdef WIRE_F16
-    const uint k = (peer[p].word[wordCount() + block] >> 23) - 127u;
+    const uint k = (peer[p].word[wordCount() + gl_WorkGroupID.x] >> 23) - 127u;
 #else
     const uint k = 0u;
 #endif
-    return uintBitsToFloat(decodeWord(peer[p].word[item], k));
+    return uintBitsToFloat(decodeWord(peer[p].word[gl_GlobalInvocationID.x], k));
 }
 
 void main() {
-    take(count, tensorOffset, PACK != 0u ? gl_WorkGroupID.x / 2u : gl_WorkGroupID.x);
-    if (PACK != 0u && (gl_WorkGroupID.x & 1u) != 0u) {
-        take(packCount, packOffset, block);
-        if (block < (packCount + 255u) / 256u) {
-            store(publish(load()));
-        }
-        return;
-    }
     precise vec2 v[16];
     [[unroll]] for (uint s = 0; s < SOURCES; s++) {
         v[s] = operand(s);

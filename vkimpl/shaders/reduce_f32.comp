@@ -9,7 +9,6 @@ layout(constant_id = 0) const uint SOURCES = 2; // 1..16
 layout(constant_id = 1) const uint OWN = 0;     // the source that is the tensor itself; SOURCES: none
 layout(constant_id = 2) const uint PEERS = 1;   // the others
 layout(constant_id = 3) const uint PUBLISH = 0; // 1: the sum also goes to binding 2
-layout(constant_id = 4) const uint PACK = 0;    // 1: odd workgroups pack another slice into binding 2
 
 layout(binding = 0) buffer Tensor { float tensor[]; };
 layout(binding = 1) readonly buffer Peer { float value[]; } peer[PEERS];
@@ -20,25 +19,10 @@ layout(push_constant) uniform Push {
     uint tensorOffset; // of the first, in the tensor binding
     uint zeroSources;  // bit s: source s is +0.0, its memory is not read
     uint reserved;
-    uint packCount;    // as count and tensorOffset, of the slice to pack
-    uint packOffset;
 };
 
-void pack(uint i) {
-    if (i < packCount) {
-        staging[i] = tensor[packOffset + i];
-    }
-}
-
 void main() {
-    uint i = gl_GlobalInvocationID.x;
-    if (PACK != 0u) {
-        i = (gl_WorkGroupID.x / 2u) * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
-        if ((gl_WorkGroupID.x & 1u) != 0u) {
-            pack(i);
-            return;
-        }
-    }
+    const uint i = gl_GlobalInvocationID.x;
     if (i >= count) {
         return;
     }

@@ -17,37 +17,25 @@ layout(push_constant) uniform Push {
     uint tensorOffset; // of the first, in the tensor binding
     uint zeroSources;  // bit s: source s is +0.0, its memory is not read
     uint reserved;
-    uint packCount;    // as count and tensorOffset, of what reduce packs beside it
-    uint packOffset;
 };
-
-// The slice at work, and this workgroup's place in it.
-uint elements, first, block, item;
-
-void take(uint count_, uint offset, uint group) {
-    elements = count_;
-    first = offset;
-    block = group;
-    item = group * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
-}
 
 const uint ABS = 0x7fffffffu; // clears the sign
 const uint INF = 0x7f800000u; // bits of +Inf; above it, with the sign cleared: NaN
 
 // Words that hold elements. F16 scales, one word a block, follow them.
-uint wordCount() { return (elements + 1u) / 2u; }
+uint wordCount() { return (count + 1u) / 2u; }
 
-bool hasLow() { return item < wordCount(); }
-bool hasHigh() { return 2u * item + 1u < elements; }
+bool hasLow() { return gl_GlobalInvocationID.x < wordCount(); }
+bool hasHigh() { return 2u * gl_GlobalInvocationID.x + 1u < count; }
 
 // The invocation's elements of the tensor, +0.0 behind its end.
 uvec2 load() {
-    const uint at = first + 2u * item;
+    const uint at = tensorOffset + 2u * gl_GlobalInvocationID.x;
     return uvec2(hasLow() ? tensor[at] : 0u, hasHigh() ? tensor[at + 1u] : 0u);
 }
 
 void store(uvec2 x) {
-    const uint at = first + 2u * item;
+    const uint at = tensorOffset + 2u * gl_GlobalInvocationID.x;
     if (hasLow()) {
         tensor[at] = x.x;
     }
@@ -148,11 +136,11 @@ uvec2 publish(uvec2 x) {
     const uint k = blockExponent(x);
     const uint word = encode(x.x, k) | (encode(x.y, k) << 16);
     if (hasLow()) {
-        staging[item] = word;
+        staging[gl_GlobalInvocationID.x] = word;
     }
 #ifdef WIRE_F16
     if (gl_LocalInvocationID.x == 0u) {
-        staging[wordCount() + block] = (127u + k) << 23; // float 2^k
+        staging[wordCount() + gl_WorkGroupID.x] = (127u + k) << 23; // float 2^k
     }
 #endif
     return decodeWord(word, k);
