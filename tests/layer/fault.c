@@ -74,7 +74,9 @@ void fault_setup(void) {
     backtrace(frames, 2); /* the first call loads libgcc: not in the midst of things */
 }
 
-bool fault_called_by_plugin(void) {
+enum caller { SOMEBODY, PLUGIN, GGML };
+
+static enum caller caller(void) {
     enum { DEPTH = 24 };
     void *    frames[DEPTH];
     const int n = backtrace(frames, DEPTH);
@@ -84,13 +86,21 @@ bool fault_called_by_plugin(void) {
             continue;
         }
         if (strstr(info.dli_fname, "/libggml-vk-comm.so") != NULL) {
-            return true;
+            return PLUGIN;
         }
         if (strstr(info.dli_fname, "/libggml-vulkan") != NULL || strstr(info.dli_fname, "/libggml.vulkan") != NULL) {
-            return false;
+            return GGML;
         }
     }
-    return false;
+    return SOMEBODY;
+}
+
+bool fault_called_by_plugin(void) {
+    return caller() == PLUGIN;
+}
+
+bool fault_called_by_ggml(void) {
+    return caller() == GGML;
 }
 
 static bool say(enum command command, unsigned call, unsigned device, VkResult result) {

@@ -91,9 +91,10 @@ enum command {
 /* Reads the environment, once. */
 void fault_setup(void);
 
-/* Whether the caller of the layer is the plugin: the nearest object on the
- * stack that is either the plugin's or ggml's decides. */
+/* Whether the caller of the layer is the plugin, or ggml: the nearest object on
+ * the stack that is either's decides. */
 bool fault_called_by_plugin(void);
+bool fault_called_by_ggml(void);
 
 /* True: the command is to return *result without reaching the driver. device
  * counts devices in the order of their creation. */
@@ -120,8 +121,9 @@ enum trait {
     WRONG_TIMELINE    = 1 << 15, /* an import of a timeline succeeds and is another one */
     NO_COPIES         = 1 << 16, /* the transfer queue signals and does nothing else, */
     NO_COPY_SIGNALS   = 1 << 17, /* or copies and does not signal, for the plugin */
-    NVIDIA            = 1 << 18,
-    AMD               = 1 << 19,
+    STALLS            = 1 << 18, /* signals nothing from submission VKCOMM_LAYER_STALL of the plugin on */
+    NVIDIA            = 1 << 19,
+    AMD               = 1 << 20,
     VENDORS           = NVIDIA | AMD,
 };
 

@@ -14,11 +14,3 @@ use_layer() {
 END_OF_MANIFEST
     export VK_LAYER_PATH=$tmp VK_INSTANCE_LAYERS=VK_LAYER_VKCOMM_fault
 }
-
-# use_devices: one rank on each device that VKCOMM_LAYER_DEVICES names, if it does.
-use_devices() {
-    local commas=${VKCOMM_LAYER_DEVICES-}
-    commas=${commas//[!,]/}
-    [ -z "${VKCOMM_LAYER_DEVICES-}" ] || GGML_VK_VISIBLE_DEVICES=$(seq -s, 0 "${#commas}")
-    export GGML_VK_VISIBLE_DEVICES
-}

@@ -65,22 +65,97 @@ foreach(rank 0 1)
         LINES "AllReduce active.*native ordering" "^vkcomm_layer: device ${rank} is slow")
 endforeach()
 
-# ---- native ordering, transfer queues, dma-buf ----------------------------------------------------------------------------
+# ---- native ordering, copy queues, dma-buf -----------------------------------------------------------------------------------
+set(LAYER_RANK_COUNTS 3)
+if(VKCOMM_FULL_TESTS)
+    set(LAYER_RANK_COUNTS 2 3)
+endif()
 set(NVIDIA_2 nvidia,nvidia)
 set(NVIDIA_3 nvidia,nvidia,nvidia)
 set(RADV_2 radv,radv)
 set(RADV_3 radv,radv,radv)
-set(EVERYTHING_2 radv+timeline-fd,radv+timeline-fd)
-set(EVERYTHING_3 radv+timeline-fd,radv+timeline-fd,radv+timeline-fd)
+set(SHARING_2 radv+timeline-fd,radv+timeline-fd) # all at once
+set(SHARING_3 radv+timeline-fd,radv+timeline-fd,radv+timeline-fd)
+set(COPIES_2 "the plugin uses the transfer queue of device 0" "the plugin uses the transfer queue of device 1")
+set(COPIES_3 ${COPIES_2} "the plugin uses the transfer queue of device 2")
 foreach(n 2 3)
+    layer_run(native-n${n} ${NVIDIA_${n}} LINES "AllReduce active.*native ordering, staging 16 MiB of host memory")
+    layer_run(copies-n${n} ${RADV_${n}} SET GGML_VK_COMM_ALGO=pipeline:0-max
+        LINES "AllReduce active.*proxy ordering.*pipeline:0-max" ${COPIES_${n}})
+    layer_run(native-copies-n${n} ${SHARING_${n}} SET GGML_VK_COMM_ALGO=pipeline:0-max
+        LINES "AllReduce active.*native ordering, staging 16 MiB of host memory.*pipeline:0-max" ${COPIES_${n}})
+endforeach()
+foreach(n ${LAYER_RANK_COUNTS})
     foreach(algorithm singleshot pipeline twoshot ring)
         set(accuracy exact)
         if(algorithm STREQUAL ring)
             set(accuracy f32)
         endif()
-        layer_run(native-n${n}-${algorithm} ${NVIDIA_${n}} ACCURACY ${accuracy} CASES --case sizes --case large
-            SET GGML_VK_COMM_ALGO=${algorithm}:0-max
+        set(forced SET GGML_VK_COMM_ALGO=${algorithm}:0-max)
+        layer_run(native-n${n}-${algorithm} ${NVIDIA_${n}} ACCURACY ${accuracy} CASES --case sizes --case large ${forced}
             LINES "AllReduce active.*native ordering, staging 16 MiB of host memory.*${algorithm}:0-max")
+        layer_run(dma-buf-n${n}-${algorithm} ${SHARING_${n}} ACCURACY ${accuracy} CASES --case sizes --case large
+            ${forced} GGML_VK_COMM_P2P=1
+            LINES "AllReduce active.*native ordering, staging 16 MiB of device memory (p2p dma_buf).*${algorithm}:0-max")
     endforeach()
-    layer_run(native-n${n} ${NVIDIA_${n}} LINES "AllReduce active.*native ordering")
 endforeach()
+layer_run(dma-buf-proxy ${RADV_3} SET GGML_VK_COMM_P2P=1
+    LINES "AllReduce active.*proxy ordering, staging 16 MiB of device memory (p2p dma_buf)")
+layer_run(dma-buf-mixed ${SHARING_3} ACCURACY f32 CASES --case soak --soak 300
+    SET GGML_VK_COMM_P2P=1 GGML_VK_COMM_STAGING_MB=1
+        GGML_VK_COMM_ALGO=singleshot:0-8K,pipeline:8K-64K,twoshot:64K-256K,ring:256K-max
+    LINES "AllReduce active.*native ordering, staging 1 MiB of device memory (p2p dma_buf).*pipeline:8K-64K" ${COPIES_3})
+
+# ---- two vendors ---------------------------------------------------------------------------------------------------------
+layer_run(two-vendors-n2 nvidia,radv
+    LINES "native ordering is not used: ranks 0 and 1 have different drivers" "AllReduce active.*proxy ordering")
+layer_run(two-vendors-n3 nvidia,radv,radv SET GGML_VK_COMM_ALGO=pipeline:0-max
+    LINES "AllReduce active.*proxy ordering" "the plugin uses the transfer queue of device 1")
+layer_run(two-vendors-p2p nvidia,radv SET GGML_VK_COMM_P2P=1
+    LINES "AllReduce active.*proxy ordering, staging 16 MiB of device memory (p2p dma_buf) of ranks .0. and host memory"
+        "P2P: staging of rank 1 for rank 0: the reader's driver has no memory type for it (memoryTypeBits 0)")
+layer_run(dma-buf-no-types ${NVIDIA_2} SET GGML_VK_COMM_P2P=1
+    LINES "AllReduce active.*native ordering, staging 16 MiB of host memory"
+        "P2P: staging of rank 0 for rank 1: the reader's driver has no memory type for it (memoryTypeBits 0)")
+layer_run(dma-buf-no-export dma-buf,dma-buf-no-export SET GGML_VK_COMM_P2P=1
+    LINES "AllReduce active.*staging 16 MiB of device memory (p2p dma_buf) of ranks .0. and host memory"
+        "P2P: staging of rank 1 for rank 0: vkGetMemoryFdKHR on rank 1: VkResult -2")
+
+# ---- memory that is not coherent, and devices that are not a CPU ------------------------------------------------------------
+layer_run(non-coherent radv+non-coherent,radv+non-coherent+offset-alignment-256
+    LINES "AllReduce active" "^vkcomm_layer: the plugin is held to the device's limits")
+layer_run(non-coherent-p2p radv+non-coherent,radv+non-coherent,radv+non-coherent SET GGML_VK_COMM_P2P=1
+    LINES "AllReduce active.*device memory (p2p dma_buf)")
+# The kernels of lavapipe cannot wait: the relay's self-test shows it.
+layer_run(discrete nvidia+discrete,nvidia+discrete LINES "no relay: self-test: " "AllReduce active.*native ordering")
+
+# ---- what succeeds and does not work: the self-test finds it -------------------------------------------------------------------
+layer_declined(wrong-host-import-rank0 wrong-host-import,lavapipe "no communicator: proxy ordering: self-test: rank . has")
+layer_declined(wrong-host-import-rank1 nvidia,nvidia+wrong-host-import "native ordering: self-test: rank . has")
+foreach(n 2 3)
+    layer_run(wrong-fd-import-n${n} ${RADV_${n}}+wrong-fd-import SET GGML_VK_COMM_P2P=1
+        LINES "P2P: not used, self-test: rank . has" "AllReduce active.*staging 16 MiB of host memory")
+endforeach()
+layer_run(wrong-timeline-import nvidia,nvidia+wrong-timeline-import
+    LINES "native ordering: self-test: rank 1 did not finish" "AllReduce active.*proxy ordering")
+# Stale data of an earlier trial must not hide it: hence the first element.
+layer_run(no-copies radv,radv+no-copies SET GGML_VK_COMM_ALGO=pipeline:0-max
+    LINES "copy queues are not used, self-test: rank 0 has .* for element 0 of 1" "AllReduce active.*pipeline:0-max")
+layer_declined(no-copy-signals radv,radv+no-copy-signals "no communicator: copy queues: self-test: rank 0 did not finish")
+if(VKCOMM_FULL_TESTS) # takes the 35 s after which nothing more is expected
+    layer_declined(stalls radv,stalls "no communicator: calibration: the ranks did not come to rest" VKCOMM_LAYER_STALL=48)
+endif()
+
+# ---- the whole of it -------------------------------------------------------------------------------------------------------
+set(LAYER_ON ${CMAKE_SOURCE_DIR}/tests/layer/on ${LAYER})
+if(TARGET llama-run AND TARGET make-gguf)
+    foreach(run "radv;${RADV_2};2;proxy ordering" "two-vendors;nvidia,radv;2;proxy ordering" "sharing;${SHARING_2};2;native ordering"
+            "sharing-n3;${SHARING_3};3;native ordering")
+        list(GET run 0 name)
+        list(GET run 1 devices)
+        list(GET run 2 n)
+        list(GET run 3 ordering)
+        vkcomm_test(layer-host-${name} host ${USES} ${ordering} ${LAYER_ON} ${devices}
+            ${BUILD}/host-compare lavapipe ${n} tiny GGML_VK_COMM_FP32=1)
+    endforeach()
+endif()

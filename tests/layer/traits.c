@@ -34,6 +34,7 @@ static const struct {
     { "wrong-timeline-import", WRONG_TIMELINE | TIMELINE_FD },
     { "no-copies", NO_COPIES | TRANSFER_QUEUE },
     { "no-copy-signals", NO_COPY_SIGNALS | TRANSFER_QUEUE },
+    { "stalls", STALLS | TRANSFER_QUEUE },
 };
 
 static unsigned named[MAX_NAMED], named_count;
@@ -88,7 +89,7 @@ const char * traits_add(unsigned index, unsigned i) {
         { TIMELINE_FD, VK_KHR_EXTERNAL_SEMAPHORE_FD_EXTENSION_NAME },
         { DMA_BUF, VK_EXT_EXTERNAL_MEMORY_DMA_BUF_EXTENSION_NAME },
         { AMD, VK_EXT_QUEUE_FAMILY_FOREIGN_EXTENSION_NAME },
-        { NVIDIA | AMD, VK_EXT_PCI_BUS_INFO_EXTENSION_NAME },
+        { VENDORS, VK_EXT_PCI_BUS_INFO_EXTENSION_NAME },
     };
     for (size_t k = 0; k < sizeof(added) / sizeof(added[0]); k++) {
         if ((traits_of(index) & added[k].traits) && i-- == 0) {
@@ -119,7 +120,7 @@ void traits_core(unsigned index, VkPhysicalDeviceProperties * core) {
     if ((traits & FEW_BUFFERS) && fault_called_by_plugin()) { /* ggml's own kernels take more */
         limits->maxPerStageDescriptorStorageBuffers = 3;
     }
-    if (traits & (NVIDIA | AMD)) {
+    if ((traits & VENDORS) && !fault_called_by_ggml()) { /* whose kernels would want that vendor's subgroups */
         core->vendorID = traits & NVIDIA ? 0x10de : 0x1002;
     }
     if (traits & DISCRETE) {
@@ -148,7 +149,7 @@ void traits_properties(unsigned index, void * chain) {
         } else if (s->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES) {
             VkPhysicalDeviceDriverProperties * driver = (VkPhysicalDeviceDriverProperties *) s;
             snprintf(driver->driverName, sizeof(driver->driverName), "emulated %s", vendor(traits));
-        } else if (s->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT && (traits & (NVIDIA | AMD))) {
+        } else if (s->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT && (traits & VENDORS)) {
             VkPhysicalDevicePCIBusInfoPropertiesEXT * pci = (VkPhysicalDevicePCIBusInfoPropertiesEXT *) s;
             pci->pciDomain = pci->pciDevice = pci->pciFunction = 0;
             pci->pciBus = index + 1;
