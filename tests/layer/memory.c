@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* The types of a device that is not coherent; the driver has one, for all. */
-enum { TYPE_DEVICE, TYPE_CACHED, TYPE_COHERENT, TYPES };
+enum { TYPE_DEVICE, TYPE_CACHED, TYPE_COHERENT, TYPE_WINDOW, TYPES };
 
 #define DMA_BUF_BIT VK_EXTERNAL_MEMORY_HANDLE_TYPE_DMA_BUF_BIT_EXT
 #define OPAQUE_BIT  VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT
@@ -28,6 +28,8 @@ void memory_types(unsigned index, VkPhysicalDeviceMemoryProperties * memory) {
             VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT, 0 };
         memory->memoryTypes[TYPE_COHERENT] = (VkMemoryType) {
             VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT, 0 };
+        memory->memoryTypes[TYPE_WINDOW]   = (VkMemoryType) { /* of ReBAR */
+            VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | memory->memoryTypes[TYPE_COHERENT].propertyFlags, 0 };
     }
 }
 
