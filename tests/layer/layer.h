@@ -122,8 +122,9 @@ enum trait {
     NO_COPIES         = 1 << 16, /* the transfer queue signals and does nothing else, */
     NO_COPY_SIGNALS   = 1 << 17, /* or copies and does not signal, for the plugin */
     STALLS            = 1 << 18, /* signals nothing from submission VKCOMM_LAYER_STALL of the plugin on */
-    NVIDIA            = 1 << 19,
-    AMD               = 1 << 20,
+    JITTER            = 1 << 19, /* queues hand over at random times, with TRANSFER_QUEUE */
+    NVIDIA            = 1 << 20,
+    AMD               = 1 << 21,
     VENDORS           = NVIDIA | AMD,
 };
 

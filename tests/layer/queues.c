@@ -2,12 +2,14 @@
  * thread that takes them in order, waits on the host for what a batch waits for,
  * and only then gives it to the driver's queue, on which therefore nothing ever
  * waits for what comes behind it. Lanes do not wait for each other. */
+#define _GNU_SOURCE
 #include "layer.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 struct batch {
     struct batch *       next;
@@ -23,6 +25,7 @@ struct lane {
     struct queues * queues;
     struct batch *  first, **last;
     bool            busy;
+    unsigned        seed;
     pthread_t       thread;
 };
 
@@ -156,6 +159,15 @@ static void hand_over(struct queues * q, struct batch * b) {
     free(stages);
 }
 
+/* Between two queues of a GPU anything may come first. Here the driver's queue
+ * would mostly keep the order of submission, and hide a wait that is missing. */
+static void be_late(struct lane * lane) {
+    enum { MOST_NS = 500000 };
+    if (traits_of(lane->queues->device->index) & JITTER) {
+        nanosleep(&(struct timespec) { 0, rand_r(&lane->seed) % MOST_NS }, NULL);
+    }
+}
+
 static void * run(void * argument) {
     struct lane *   lane = argument;
     struct queues * q    = lane->queues;
@@ -173,6 +185,7 @@ static void * run(void * argument) {
         lane->busy  = true;
         pthread_mutex_unlock(&q->lock);
         wait_for(q, b);
+        be_late(lane);
         hand_over(q, b);
         pthread_mutex_lock(&q->lock);
         for (uint32_t i = 0; i < b->signals; i++) {
@@ -361,7 +374,7 @@ static void open_lanes(struct device * device) {
     pthread_mutex_init(&q->real_lock, NULL);
     pthread_cond_init(&q->changed, NULL);
     for (int i = 0; i < 2; i++) {
-        q->lanes[i] = (struct lane) { .queues = q, .last = &q->lanes[i].first };
+        q->lanes[i] = (struct lane) { .queues = q, .last = &q->lanes[i].first, .seed = device->number * 2 + i };
         if (pthread_create(&q->lanes[i].thread, NULL, run, &q->lanes[i]) != 0) {
             layer_fail("no thread for a queue");
         }

@@ -61,7 +61,7 @@ layer_run(no-dma-buf lavapipe,lavapipe SET GGML_VK_COMM_P2P=1
 foreach(rank 0 1)
     layer_run(slow-rank${rank} lavapipe,lavapipe SET VKCOMM_LAYER_DELAY=${rank}:5
         LINES "AllReduce active.*proxy ordering" "^vkcomm_layer: device ${rank} is slow")
-    layer_run(native-slow-rank${rank} nvidia,nvidia SET VKCOMM_LAYER_DELAY=${rank}:5
+    layer_run(native-slow-rank${rank} nvidia,nvidia CASES --case sizes SET VKCOMM_LAYER_DELAY=${rank}:5
         LINES "AllReduce active.*native ordering" "^vkcomm_layer: device ${rank} is slow")
 endforeach()
 
@@ -76,13 +76,15 @@ set(RADV_2 radv,radv)
 set(RADV_3 radv,radv,radv)
 set(SHARING_2 radv+timeline-fd,radv+timeline-fd) # all at once
 set(SHARING_3 radv+timeline-fd,radv+timeline-fd,radv+timeline-fd)
+set(JITTER_2 ${SHARING_2}+jitter)
+set(JITTER_3 radv+timeline-fd+jitter,radv+timeline-fd+jitter,radv+timeline-fd+jitter)
 set(COPIES_2 "the plugin uses the transfer queue of device 0" "the plugin uses the transfer queue of device 1")
 set(COPIES_3 ${COPIES_2} "the plugin uses the transfer queue of device 2")
 foreach(n 2 3)
     layer_run(native-n${n} ${NVIDIA_${n}} LINES "AllReduce active.*native ordering, staging 16 MiB of host memory")
     layer_run(copies-n${n} ${RADV_${n}} SET GGML_VK_COMM_ALGO=pipeline:0-max
         LINES "AllReduce active.*proxy ordering.*pipeline:0-max" ${COPIES_${n}})
-    layer_run(native-copies-n${n} ${SHARING_${n}} SET GGML_VK_COMM_ALGO=pipeline:0-max
+    layer_run(native-copies-n${n} ${JITTER_${n}} SET GGML_VK_COMM_ALGO=pipeline:0-max
         LINES "AllReduce active.*native ordering, staging 16 MiB of host memory.*pipeline:0-max" ${COPIES_${n}})
 endforeach()
 foreach(n ${LAYER_RANK_COUNTS})
@@ -101,7 +103,7 @@ foreach(n ${LAYER_RANK_COUNTS})
 endforeach()
 layer_run(dma-buf-proxy ${RADV_3} SET GGML_VK_COMM_P2P=1
     LINES "AllReduce active.*proxy ordering, staging 16 MiB of device memory (p2p dma_buf)")
-layer_run(dma-buf-mixed ${SHARING_3} ACCURACY f32 CASES --case soak --soak 300
+layer_run(dma-buf-mixed ${JITTER_3} ACCURACY f32 CASES --case soak --soak 300
     SET GGML_VK_COMM_P2P=1 GGML_VK_COMM_STAGING_MB=1
         GGML_VK_COMM_ALGO=singleshot:0-8K,pipeline:8K-64K,twoshot:64K-256K,ring:256K-max
     LINES "AllReduce active.*native ordering, staging 1 MiB of device memory (p2p dma_buf).*pipeline:8K-64K" ${COPIES_3})
@@ -126,6 +128,8 @@ layer_run(non-coherent radv+non-coherent,radv+non-coherent+offset-alignment-256
     LINES "AllReduce active" "^vkcomm_layer: the plugin is held to the device's limits")
 layer_run(non-coherent-p2p radv+non-coherent,radv+non-coherent,radv+non-coherent SET GGML_VK_COMM_P2P=1
     LINES "AllReduce active.*device memory (p2p dma_buf)")
+layer_run(non-coherent-relay radv+non-coherent+discrete,radv+non-coherent+discrete CASES --case sizes
+    LINES "no relay: relay slot of rank 0: .* imports host memory without coherence" "AllReduce active")
 # The kernels of lavapipe cannot wait: the relay's self-test shows it.
 layer_run(discrete nvidia+discrete,nvidia+discrete LINES "no relay: self-test: " "AllReduce active.*native ordering")
 
@@ -136,10 +140,10 @@ foreach(n 2 3)
     layer_run(wrong-fd-import-n${n} ${RADV_${n}}+wrong-fd-import SET GGML_VK_COMM_P2P=1
         LINES "P2P: not used, self-test: rank . has" "AllReduce active.*staging 16 MiB of host memory")
 endforeach()
-layer_run(wrong-timeline-import nvidia,nvidia+wrong-timeline-import
+layer_run(wrong-timeline-import nvidia,nvidia+wrong-timeline-import CASES --case sizes
     LINES "native ordering: self-test: rank 1 did not finish" "AllReduce active.*proxy ordering")
 # Stale data of an earlier trial must not hide it: hence the first element.
-layer_run(no-copies radv,radv+no-copies SET GGML_VK_COMM_ALGO=pipeline:0-max
+layer_run(no-copies radv,radv+no-copies CASES --case sizes --case large SET GGML_VK_COMM_ALGO=pipeline:0-max
     LINES "copy queues are not used, self-test: rank 0 has .* for element 0 of 1" "AllReduce active.*pipeline:0-max")
 layer_declined(no-copy-signals radv,radv+no-copy-signals "no communicator: copy queues: self-test: rank 0 did not finish")
 if(VKCOMM_FULL_TESTS) # takes the 35 s after which nothing more is expected
@@ -148,14 +152,24 @@ endif()
 
 # ---- the whole of it -------------------------------------------------------------------------------------------------------
 set(LAYER_ON ${CMAKE_SOURCE_DIR}/tests/layer/on ${LAYER})
+# layer_host(NAME ORDERING DEVICES): all logits of llama.cpp bit-equal without and with the plugin.
+function(layer_host name ordering devices)
+    string(REGEX MATCHALL "," commas "${devices}")
+    list(LENGTH commas ranks)
+    math(EXPR ranks "${ranks} + 1")
+    vkcomm_test(layer-host-${name} host ${USES} "${ordering} ordering" ${LAYER_ON} ${devices}
+        ${BUILD}/host-compare lavapipe ${ranks} tiny ${EXACT} ${ARGN})
+endfunction()
 if(TARGET llama-run AND TARGET make-gguf)
-    foreach(run "radv;${RADV_2};2;proxy ordering" "two-vendors;nvidia,radv;2;proxy ordering" "sharing;${SHARING_2};2;native ordering"
-            "sharing-n3;${SHARING_3};3;native ordering")
-        list(GET run 0 name)
-        list(GET run 1 devices)
-        list(GET run 2 n)
-        list(GET run 3 ordering)
-        vkcomm_test(layer-host-${name} host ${USES} ${ordering} ${LAYER_ON} ${devices}
-            ${BUILD}/host-compare lavapipe ${n} tiny GGML_VK_COMM_FP32=1)
-    endforeach()
+    layer_host(radv proxy ${RADV_2})
+    layer_host(two-vendors proxy nvidia,radv)
+    layer_host(sharing-n3 native ${SHARING_3} GGML_VK_COMM_P2P=1 GGML_VK_COMM_ALGO=pipeline:0-max)
+    if(VKCOMM_FULL_TESTS)
+        layer_host(nvidia native ${NVIDIA_2})
+        layer_host(radv-n3 proxy ${RADV_3} GGML_VK_COMM_P2P=1)
+        layer_host(non-coherent native ${SHARING_2}+non-coherent)
+    endif()
 endif()
+vkcomm_test(layer-bench cli ${LAYER_ON} ${SHARING_3} ${VKCOMM} bench --devices 0,1,2 -b 4K -e 1M -f 16 -n 2 -w 1 -c 2
+    --algo singleshot,pipeline,twoshot,ring --wire f32,bf16 --p2p)
+vkcomm_test(layer-doctor cli ${LAYER_ON} nvidia,radv ${VKCOMM} doctor --devices 0,1)

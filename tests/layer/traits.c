@@ -34,6 +34,7 @@ static const struct {
     { "wrong-timeline-import", WRONG_TIMELINE | TIMELINE_FD },
     { "no-copies", NO_COPIES | TRANSFER_QUEUE },
     { "no-copy-signals", NO_COPY_SIGNALS | TRANSFER_QUEUE },
+    { "jitter", JITTER | TRANSFER_QUEUE },
     { "stalls", STALLS | TRANSFER_QUEUE },
 };
 
