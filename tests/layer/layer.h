@@ -100,6 +100,12 @@ bool fault_called_by_ggml(void);
  * counts devices in the order of their creation. */
 bool fault_injected(enum command command, unsigned device, VkResult * result);
 
+struct device;
+
+/* Takes from a batch for a queue, the transfer queue if copies is set, what the
+ * device's traits want it not to do. */
+void fault_spoil(const struct device * device, bool copies, uint32_t * commands, uint32_t * signals);
+
 /* ---- traits.c: what a device is made to look like ----------------------------------- */
 
 enum trait {

@@ -217,31 +217,6 @@ static void empty(struct queues * q, const struct lane * lane) {
 
 /* ---- commands ------------------------------------------------------------------------------------- */
 
-/* Whether the plugin's submission is one after which nothing is signalled. */
-static bool stalls(const struct device * device) {
-    static unsigned submissions;
-    const char *    from = getenv("VKCOMM_LAYER_STALL");
-    if (from == NULL || atoi(from) <= 0) {
-        layer_fail("a device stalls, VKCOMM_LAYER_STALL has to say when");
-    }
-    const bool now = __atomic_add_fetch(&submissions, 1, __ATOMIC_RELAXED) == (unsigned) atoi(from);
-    if (now) {
-        fprintf(stderr, "vkcomm_layer: device %u stalls\n", device->index);
-    }
-    return __atomic_load_n(&submissions, __ATOMIC_RELAXED) >= (unsigned) atoi(from);
-}
-
-/* What a queue that does not work leaves out of the plugin's submission. */
-static void spoil(struct batch * b, const struct device * device, bool copies) {
-    const unsigned traits = fault_called_by_plugin() ? traits_of(device->index) : 0;
-    if (copies && (traits & NO_COPIES)) {
-        b->commands = 0;
-    }
-    if ((copies && (traits & NO_COPY_SIGNALS)) || ((traits & STALLS) && stalls(device))) {
-        b->signals = 0;
-    }
-}
-
 /* Which queue a reduction uses is not in the plugin's lines. */
 static void tell(struct device * device, const struct lane * lane) {
     static uint64_t said;
@@ -263,7 +238,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL submit(VkQueue queue, uint32_t count, cons
     pthread_mutex_lock(&q->lock);
     for (uint32_t i = 0; i < count || (i == 0 && fence != VK_NULL_HANDLE); i++) {
         struct batch * b = make_batch(count > 0 ? &infos[i] : NULL, i + 1 >= count ? fence : VK_NULL_HANDLE);
-        spoil(b, device, lane == &q->lanes[1]);
+        fault_spoil(device, lane == &q->lanes[1], &b->commands, &b->signals);
         *lane->last      = b;
         lane->last       = &b->next;
     }
