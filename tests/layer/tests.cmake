@@ -172,4 +172,9 @@ if(TARGET llama-run AND TARGET make-gguf)
 endif()
 vkcomm_test(layer-bench cli ${LAYER_ON} ${SHARING_3} ${VKCOMM} bench --devices 0,1,2 -b 4K -e 1M -f 16 -n 2 -w 1 -c 2
     --algo singleshot,pipeline,twoshot,ring --wire f32,bf16 --p2p)
-vkcomm_test(layer-doctor cli ${LAYER_ON} nvidia,radv ${VKCOMM} doctor --devices 0,1)
+# GPUs that pass for such, whose relay fails its self-test.
+vkcomm_test(layer-bench-discrete cli ${LAYER_ON} nvidia+discrete,nvidia+discrete ${VKCOMM} bench -g 2 -b 4K -e 64K -f 16 -n 2 -w 1 -c 2)
+vkcomm_test(layer-doctor cli ${LAYER_ON} nvidia+discrete,radv+discrete ${VKCOMM} doctor)
+if(VKCOMM_FULL_TESTS)
+    vkcomm_test(layer-go-test go ${LAYER_ON} ${SHARING_2}+jitter ${GO} test -count=1 ./vkimpl/...)
+endif()
