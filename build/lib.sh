@@ -30,13 +30,18 @@ gpu_indices() {
 }
 
 # use_lavapipe N: N ranks on the CPU. ggml makes one VkDevice for each entry of the list, so naming device 0 N times
-# gives N independent ranks on one machine.
+# gives N independent ranks on one machine. Devices that tests/layer emulates are different ones, one a rank, however many.
 use_lavapipe() {
     local icd
     icd=$(lavapipe_icd)
     [ -n "$icd" ] || return 1
     export VK_DRIVER_FILES=$icd VK_ICD_FILENAMES=$icd # the second for loaders before 1.3.207
-    GGML_VK_VISIBLE_DEVICES=$(printf '0,%.0s' $(seq "$1"))
+    if [ -n "${VKCOMM_LAYER_DEVICES-}" ]; then
+        local commas=${VKCOMM_LAYER_DEVICES//[!,]/}
+        GGML_VK_VISIBLE_DEVICES=$(seq -s, 0 "${#commas}")
+    else
+        GGML_VK_VISIBLE_DEVICES=$(printf '0,%.0s' $(seq "$1"))
+    fi
     export GGML_VK_VISIBLE_DEVICES=${GGML_VK_VISIBLE_DEVICES%,}
 }
 

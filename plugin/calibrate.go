@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -55,7 +56,11 @@ func calibrate(ranks *vkimpl.Ranks, wide allreduce.Wire, half int) (rules []rule
 	c := calibration{ranks: ranks, wide: wide,
 		programs: map[calibrationKey]*vkimpl.Program{}, half: half}
 	times, err := c.run()
-	if failed := ranks.Failed(); failed != nil {
+	failed := ranks.Failed()
+	if failed == nil && errors.Is(err, errStuck) {
+		failed = err
+	}
+	if failed != nil {
 		ranks.Release()
 		c.close()
 		return nil, c.half, failed
@@ -147,10 +152,21 @@ func (c *calibration) warm() error {
 			}
 		}
 	}
-	if !idle(c.ranks, selfTestTimeout) {
+	return c.rest()
+}
+
+// errStuck: reductions that passed the self-test do not end.
+var errStuck = fmt.Errorf("the ranks did not come to rest in %v", selfTestTimeout+freeTimeout)
+
+// rest waits for the ranks. Devices that are merely slow are left to the table.
+func (c *calibration) rest() error {
+	switch {
+	case idle(c.ranks, selfTestTimeout):
+		return nil
+	case idle(c.ranks, freeTimeout):
 		return fmt.Errorf("the ranks did not come to rest in %v", selfTestTimeout)
 	}
-	return nil
+	return errStuck
 }
 
 // measure returns the seconds that one reduction takes of several that are
@@ -165,8 +181,8 @@ func (c *calibration) measure(algorithm string, bytes int64) (float64, error) {
 				return 0, err
 			}
 		}
-		if !idle(c.ranks, selfTestTimeout) {
-			return 0, fmt.Errorf("the ranks did not come to rest in %v", selfTestTimeout)
+		if err := c.rest(); err != nil {
+			return 0, err
 		}
 		best = min(best, time.Since(start).Seconds()/float64(repeats(bytes)))
 		if time.Now().After(c.deadline) {

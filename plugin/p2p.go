@@ -44,6 +44,9 @@ func (c *Comm) moveStaging() error {
 	if err := c.testMoved(); err != nil {
 		return err
 	}
+	if len(c.movedRanks()) == 0 {
+		return nil // a line has said why
+	}
 	if err := c.dropSlow(); err != nil {
 		return err
 	}
@@ -81,19 +84,11 @@ func (c *Comm) testMoved() error {
 		return fmt.Errorf("P2P: self-test: %w", failed)
 	}
 	c.leaveP2P()
-	if err := c.ranks.Order(c.ranks.Kind()); err != nil {
-		return err
-	}
-	var err error
-	c.half, err = selfTest(c.ranks)
-	return err
+	return c.orderAnew()
 }
 
 // dropSlow takes owners out of P2P whose peers would read faster from host memory.
 func (c *Comm) dropSlow() error {
-	if len(c.movedRanks()) == 0 {
-		return nil
-	}
 	if slices.ContainsFunc(c.ranks.Devices, func(d *vkimpl.Device) bool { return d.OnCPU }) {
 		c.p2p.speed = "not compared (a software device has one memory)"
 		return nil

@@ -3,6 +3,7 @@ package plugin
 import (
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"ggmlvkcomm/allreduce"
@@ -24,7 +25,17 @@ const (
 // compiles every pipeline that decode needs. When it fails, queues that wait
 // for the communicator have been released. half is the staging half due next.
 func selfTest(ranks *vkimpl.Ranks) (half int, err error) {
-	t := selfTester{ranks: ranks, world: len(ranks.Devices), algorithm: allreduce.AlgorithmSingleShot}
+	return testReductions(selfTester{ranks: ranks, algorithm: allreduce.AlgorithmSingleShot})
+}
+
+// testCopyQueues is selfTest for the ranks whose copy queue writes for them.
+func testCopyQueues(ranks *vkimpl.Ranks) (half int, err error) {
+	return testReductions(selfTester{ranks: ranks, algorithm: allreduce.AlgorithmPipeline, copyQueues: transferQueues(ranks)})
+}
+
+func testReductions(t selfTester) (half int, err error) {
+	ranks := t.ranks
+	t.world = len(ranks.Devices)
 	const largest = 3*selfTestChunk/4 + 5
 	for r := range t.world {
 		b, binding, err := ranks.HostBuffer(r, largest)
@@ -90,29 +101,36 @@ func testRelay(ranks *vkimpl.Ranks) error {
 }
 
 type selfTester struct {
-	ranks     *vkimpl.Ranks
-	algorithm string
-	world     int
-	half      int
-	buffers   []*vkimpl.Buffer
-	bindings  []vkimpl.Binding
-	programs  []*vkimpl.Program
+	ranks      *vkimpl.Ranks
+	algorithm  string
+	copyQueues uint64
+	world      int
+	trial      int
+	half       int
+	buffers    []*vkimpl.Buffer
+	bindings   []vkimpl.Binding
+	programs   []*vkimpl.Program
 }
 
+// trials counts them in the process. Each has operands of its own, so that what
+// an earlier one left in staging is not taken for what should have arrived.
+var trials atomic.Int64
+
 // operand of a rank: small integers, whose sums are exact in any order.
-func operand(rank, i int) float32 { return float32((i*7+rank*13)%64 - 20) }
+func operand(trial, rank, i int) float32 { return float32((trial*5+i*7+rank*13)%64 - 20) }
 
 func (t *selfTester) run(elements int64, zero uint64) error {
+	t.trial = int(trials.Add(1))
 	for r, b := range t.buffers {
 		for i := range b.Floats()[:elements] {
-			b.Floats()[i] = operand(r, i)
+			b.Floats()[i] = operand(t.trial, r, i)
 			if zero>>r&1 != 0 {
 				b.Floats()[i] = float32(math.NaN())
 			}
 		}
 	}
 	schedule, err := allreduce.Build(t.algorithm, allreduce.Params{World: t.world, Elements: elements, ZeroRanks: zero,
-		Half: t.half, HalfBytes: t.ranks.HalfBytes(), ChunkBytes: selfTestChunk})
+		Half: t.half, HalfBytes: t.ranks.HalfBytes(), ChunkBytes: selfTestChunk, TransferQueue: t.copyQueues})
 	if err != nil {
 		return err
 	}
@@ -141,7 +159,7 @@ func (t *selfTester) compare(elements int64, zero uint64) error {
 		var sum float32
 		for r := range t.world {
 			if zero>>r&1 == 0 {
-				sum += operand(r, i)
+				sum += operand(t.trial, r, i)
 			}
 		}
 		for r, b := range t.buffers {

@@ -23,15 +23,16 @@ func (c *Comm) order() error {
 		logf(levelDebug, "native ordering is not used: %s", why)
 	}
 	failed := errors.New("no ordering")
-	for _, kind := range kinds {
+	for i, kind := range kinds {
+		if i > 0 {
+			logf(levelWarn, "%v", failed) // of the last one it is the reason for no communicator
+		}
 		if err := c.ranks.Order(kind); err != nil {
 			failed = fmt.Errorf("%s ordering: %w", kind, err)
-			logf(levelWarn, "%v", failed)
 			continue
 		}
 		if c.half, err = selfTest(c.ranks); err != nil {
 			failed = fmt.Errorf("%s ordering: self-test: %w", kind, err)
-			logf(levelWarn, "%v", failed)
 			if !idle(c.ranks, releaseTimeout) {
 				return failed // in use for ever: leaked rather than freed
 			}
@@ -53,6 +54,9 @@ func (c *Comm) selectAlgorithms() error {
 			return err
 		}
 	}
+	if err := c.tryCopyQueues(); err != nil {
+		return err
+	}
 	if c.config.Algo == nil || c.choose.wantsRelay() {
 		c.openRelay()
 	}
@@ -66,6 +70,9 @@ func (c *Comm) selectAlgorithms() error {
 	if c.choose.relay && c.ranks.RelayFailed() {
 		return errors.New("calibration: a relayed kernel gave up")
 	}
+	if errors.Is(err, errStuck) {
+		return fmt.Errorf("calibration: %w", err)
+	}
 	if err != nil {
 		logf(levelDebug, "calibration: %v", err)
 	} else {
@@ -73,6 +80,32 @@ func (c *Comm) selectAlgorithms() error {
 	}
 	c.half = half
 	return nil
+}
+
+// tryCopyQueues leaves copy queues that do not pass the self-test. An error means
+// that the communicator cannot do without them either.
+func (c *Comm) tryCopyQueues() error {
+	if transferQueues(c.ranks) == 0 {
+		return nil
+	}
+	var failed error
+	if c.half, failed = testCopyQueues(c.ranks); failed == nil {
+		return nil
+	}
+	if !idle(c.ranks, releaseTimeout) {
+		return fmt.Errorf("copy queues: self-test: %w", failed)
+	}
+	logf(levelWarn, "copy queues are not used, self-test: %v", failed)
+	c.ranks.LeaveTransferQueues()
+	return c.orderAnew()
+}
+
+// orderAnew repeats what order has chosen, after a Release.
+func (c *Comm) orderAnew() (err error) {
+	if err = c.ranks.Order(c.ranks.Kind()); err == nil {
+		c.half, err = selfTest(c.ranks)
+	}
+	return err
 }
 
 // openRelay takes the relay into use if the devices can do it and it passes its

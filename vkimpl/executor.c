@@ -312,20 +312,20 @@ static VkResult wait_in_trial(struct vkcomm_executor *x, uint32_t rank, VkSemaph
     }
 }
 
-VkResult vkcomm_executor_drain(struct vkcomm_executor *x, uint32_t rank, uint64_t timeout_ns) {
+static VkResult drain_queue(struct vkcomm_executor *x, uint32_t rank, uint32_t queue, uint64_t timeout_ns) {
     vkcomm_executor_flush(x); /* the peers' parts, for which this rank may wait */
     pthread_mutex_lock(&collective);
-    VkSemaphore timeline = x->timeline[rank][0];
-    uint64_t    value    = x->base[rank][0] + 1;
+    VkSemaphore timeline = x->timeline[rank][queue];
+    uint64_t    value    = x->base[rank][queue] + 1;
 
     VkTimelineSemaphoreSubmitInfo values = { .sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
                                              .signalSemaphoreValueCount = 1,
                                              .pSignalSemaphoreValues    = &value };
     VkSubmitInfo info = { .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO, .pNext = &values, .signalSemaphoreCount = 1,
                           .pSignalSemaphores = &timeline };
-    VkResult result = x->submit(x->ranks[rank].queue[0], 1, &info, VK_NULL_HANDLE);
+    VkResult result = x->submit(x->ranks[rank].queue[queue], 1, &info, VK_NULL_HANDLE);
     if (result == VK_SUCCESS) {
-        x->base[rank][0] = value;
+        x->base[rank][queue] = value;
     }
     pthread_mutex_unlock(&collective);
     if (result != VK_SUCCESS) {
@@ -333,6 +333,15 @@ VkResult vkcomm_executor_drain(struct vkcomm_executor *x, uint32_t rank, uint64_
     }
     return in_trial(x) ? wait_in_trial(x, rank, timeline, value, timeout_ns)
                        : vkcomm_vk_wait(&x->ranks[rank], timeline, value, timeout_ns);
+}
+
+VkResult vkcomm_executor_drain(struct vkcomm_executor *x, uint32_t rank, uint64_t timeout_ns) {
+    VkResult result = drain_queue(x, rank, 0, timeout_ns);
+    /* The compute queue waits for all copies, unless it was released from that. */
+    if (result == VK_SUCCESS && x->released && x->timeline[rank][1]) {
+        result = drain_queue(x, rank, 1, timeout_ns);
+    }
+    return result;
 }
 
 void vkcomm_executor_synchronized(void *argument, bool covered) {

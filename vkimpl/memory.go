@@ -19,6 +19,8 @@ type Buffer struct {
 	size   int64
 	mapped []byte // nil unless host-visible
 	counts uint64 // what it adds to the device's deviceBytes
+
+	coherent bool // of an import: the host sees what the device writes
 }
 
 const bufferUsage = vk.BufferUsageFlags(vk.BufferUsageStorageBufferBit | vk.BufferUsageTransferSrcBit | vk.BufferUsageTransferDstBit)
@@ -137,10 +139,9 @@ func (b *Buffer) importMemory(memory []byte) error {
 	if err := check("vkGetMemoryHostPointerPropertiesEXT", d.rank, vk.Result(result)); err != nil {
 		return err
 	}
-	// The host never touches the contents; coherence is preferred for the
-	// device's own caches, and nothing else would need a flush.
+	// The host touches no staging, which does without coherence where it must.
 	index, _, err := d.memoryType(b.handle, uint32(bits), hostCoherent)
-	if err != nil {
+	if b.coherent = err == nil; !b.coherent {
 		index, _, err = d.memoryType(b.handle, uint32(bits), 0)
 	}
 	if err != nil {

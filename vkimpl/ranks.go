@@ -136,6 +136,14 @@ func (r *Ranks) TransferQueues() (mask uint64) {
 	return mask
 }
 
+// LeaveTransferQueues makes the ranks do without their transfer queues, of which
+// none may be in use. The ordering has to be made anew.
+func (r *Ranks) LeaveTransferQueues() {
+	for _, d := range r.Devices {
+		d.adopted.TransferQueue = 0
+	}
+}
+
 // HalfBytes is the size of one half of a rank's staging.
 func (r *Ranks) HalfBytes() int64 {
 	return r.staging[0][0].size / 2 / allreduce.OffsetAlign * allreduce.OffsetAlign

@@ -126,6 +126,9 @@ func (r *Ranks) allocateRelay() error {
 		}
 		slot.mapped = memory
 		r.relay.slots = append(r.relay.slots, slot)
+		if !slot.coherent { // the host would read what it has in its caches
+			return fmt.Errorf("relay slot of rank %d: %w", d.rank, unsupported(d.rank, "imports host memory without coherence"))
+		}
 		inbox, err := d.newBuffer(relayStateOffset(world)+int64(C.VKCOMM_RELAY_STATE_BYTES), inboxMemory)
 		if err != nil {
 			return fmt.Errorf("relay inbox of rank %d: %w", d.rank, err)

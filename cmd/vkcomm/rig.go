@@ -105,13 +105,40 @@ func (g *rig) openP2P() (moved []string, refused []string) {
 	return moved, refused
 }
 
-// openRelay takes the relay into use where the devices can do it.
+// openRelay takes the relay into use where the devices can do it, which only
+// reductions show.
 func (g *rig) openRelay() {
 	if err := g.ranks.OpenRelay(); err != nil {
 		g.noRelay = err.Error()
 		return
 	}
+	g.ranks.SetRelayPatience(50 * time.Millisecond) // as plugin/selftest.go has it
+	if err := g.testRelay(); err != nil {
+		g.noRelay = "self-test: " + err.Error()
+		g.ranks.CloseRelay()
+		return
+	}
 	g.ranks.SetRelayPatience(5 * time.Second)
+}
+
+func (g *rig) testRelay() error {
+	elements := min(257, int64(len(g.host[0].Floats())))
+	w, err := g.reduction(allreduce.AlgorithmRelay, allreduce.F32, 4*elements, 0)
+	if err != nil {
+		return err
+	}
+	for round := range 4 {
+		wrong, err := g.check(w, elements, round)
+		if err != nil {
+			return err // in use: leaked
+		}
+		if wrong > 0 {
+			w.close()
+			return fmt.Errorf("%d of %d elements are wrong", wrong, elements*int64(g.world))
+		}
+	}
+	w.close()
+	return nil
 }
 
 func (g *rig) drain() error {

@@ -19,7 +19,7 @@ static struct {
     int      fail_command; /* -1: none */
     unsigned fail_call;
     VkResult fail_result;
-    unsigned slow_device, slow_ms, lost_device, lost_submit; /* 0 ms, submit 0: none */
+    unsigned slow_device, slow_ms, lost_device, lost_submit, stall_submit; /* 0 ms, submit 0: none */
     FILE *   counts;
 } setup = { .fail_command = -1 };
 
@@ -57,6 +57,7 @@ void fault_setup(void) {
     const char * fail  = getenv("VKCOMM_LAYER_FAIL");
     const char * slow  = getenv("VKCOMM_LAYER_DELAY");
     const char * lose  = getenv("VKCOMM_LAYER_LOSE");
+    const char * stall = getenv("VKCOMM_LAYER_STALL");
     const char * count = getenv("VKCOMM_LAYER_COUNT");
     if (fail != NULL) {
         parse_fail(fail);
@@ -67,6 +68,9 @@ void fault_setup(void) {
     if (lose != NULL && sscanf(lose, "%u:%u", &setup.lost_device, &setup.lost_submit) != 2) {
         misuse("VKCOMM_LAYER_LOSE", lose);
     }
+    if (stall != NULL && sscanf(stall, "%u", &setup.stall_submit) != 1) {
+        misuse("VKCOMM_LAYER_STALL", stall);
+    }
     if (count != NULL && (setup.counts = fopen(count, "w")) == NULL) {
         misuse("VKCOMM_LAYER_COUNT", count);
     }
@@ -74,7 +78,9 @@ void fault_setup(void) {
     backtrace(frames, 2); /* the first call loads libgcc: not in the midst of things */
 }
 
-bool fault_called_by_plugin(void) {
+enum caller { SOMEBODY, PLUGIN, GGML };
+
+static enum caller caller(void) {
     enum { DEPTH = 24 };
     void *    frames[DEPTH];
     const int n = backtrace(frames, DEPTH);
@@ -84,13 +90,21 @@ bool fault_called_by_plugin(void) {
             continue;
         }
         if (strstr(info.dli_fname, "/libggml-vk-comm.so") != NULL) {
-            return true;
+            return PLUGIN;
         }
         if (strstr(info.dli_fname, "/libggml-vulkan") != NULL || strstr(info.dli_fname, "/libggml.vulkan") != NULL) {
-            return false;
+            return GGML;
         }
     }
-    return false;
+    return SOMEBODY;
+}
+
+bool fault_called_by_plugin(void) {
+    return caller() == PLUGIN;
+}
+
+bool fault_called_by_ggml(void) {
+    return caller() == GGML;
 }
 
 static bool say(enum command command, unsigned call, unsigned device, VkResult result) {
@@ -131,6 +145,29 @@ bool fault_injected(enum command command, unsigned device, VkResult * result) {
         return say(command, call, device, *result);
     }
     return false;
+}
+
+/* Whether the plugin's submission is one from which on nothing is signalled. */
+static bool stalls(const struct device * device) {
+    static unsigned submissions;
+    const unsigned  n = __atomic_add_fetch(&submissions, 1, __ATOMIC_RELAXED);
+    if (setup.stall_submit == 0) {
+        layer_fail("a device stalls, VKCOMM_LAYER_STALL has to say when");
+    }
+    if (n == setup.stall_submit) {
+        fprintf(stderr, "vkcomm_layer: device %u stalls\n", device->index);
+    }
+    return n >= setup.stall_submit;
+}
+
+void fault_spoil(const struct device * device, bool copies, uint32_t * commands, uint32_t * signals) {
+    const unsigned traits = fault_called_by_plugin() ? traits_of(device->index) : 0;
+    if (copies && (traits & NO_COPIES)) {
+        *commands = 0;
+    }
+    if ((copies && (traits & NO_COPY_SIGNALS)) || ((traits & STALLS) && stalls(device))) {
+        *signals = 0;
+    }
 }
 
 /* For the program under test: writes the counts so far under a heading. */

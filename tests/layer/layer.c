@@ -2,28 +2,31 @@
 #include "layer.h"
 
 #include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <vulkan/vk_layer.h>
 
-enum { MAX_DEVICES = 64 };
+enum { MAX_DEVICES = 1024 }; /* in the life of a process */
 
-#define KEY(handle) (*(void **) (handle)) /* all handles of a device start with the same pointer */
-
-static struct next {
-    void *                  key;
-    PFN_vkGetDeviceProcAddr get;
-#define MEMBER(name, parameters, arguments) PFN_vk##name name;
-    COMMANDS(MEMBER)
-#undef MEMBER
-    PFN_vkUpdateDescriptorSets UpdateDescriptorSets;
-} devices[MAX_DEVICES];
+static struct device             devices[MAX_DEVICES];
 static unsigned                  device_count;
 static pthread_mutex_t           lock = PTHREAD_MUTEX_INITIALIZER;
 static VkInstance                the_instance; /* ggml makes one */
 static PFN_vkGetInstanceProcAddr next_instance_proc;
 
-static struct next * next_of(void * key) {
+void layer_fail(const char * format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("vkcomm_layer: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+    abort();
+}
+
+struct device * device_of(void * key) {
     for (unsigned i = __atomic_load_n(&device_count, __ATOMIC_ACQUIRE); i > 0; i--) { /* a key may come back */
         if (devices[i - 1].key == key) {
             return &devices[i - 1];
@@ -32,111 +35,49 @@ static struct next * next_of(void * key) {
     abort();
 }
 
+void * chain_find(const void * chain, VkStructureType type) {
+    const VkBaseInStructure * s = chain;
+    while (s != NULL && s->sType != type) {
+        s = s->pNext;
+    }
+    return (void *) (uintptr_t) s;
+}
+
 /* ---- commands of a device ------------------------------------------------------------ */
 
-#define DEFINE(name, parameters, arguments)                                        \
-    static VKAPI_ATTR VkResult VKAPI_CALL layer_##name parameters {                \
-        struct next * next = next_of(KEY(h));                                      \
-        VkResult      forced;                                                      \
-        if (fault_injected(COMMAND_##name, (unsigned) (next - devices), &forced)) { \
-            return forced;                                                         \
-        }                                                                          \
-        return next->name arguments;                                               \
+#define DEFINE(name, parameters, arguments)                        \
+    static VKAPI_ATTR VkResult VKAPI_CALL layer_##name parameters { \
+        struct device * device = device_of(KEY(h));                \
+        VkResult        forced;                                    \
+        if (fault_injected(COMMAND_##name, device->number, &forced)) { \
+            return forced;                                         \
+        }                                                          \
+        return device->below.name arguments;                       \
     }
 COMMANDS(DEFINE)
 #undef DEFINE
 
-static VKAPI_ATTR VkResult VKAPI_CALL checked_AllocateMemory(VkDevice device, const VkMemoryAllocateInfo * info,
-                                                             const VkAllocationCallbacks * allocator,
-                                                             VkDeviceMemory *              out) {
-    profile_check_import(info);
-    return layer_AllocateMemory(device, info, allocator, out);
+/* Whether a name is that of a command, or the one it had as an extension. */
+static bool is(const char * name, const char * command) {
+    const size_t n = strlen(command);
+    return strncmp(name, command, n) == 0 && (name[n] == 0 || strcmp(name + n, "KHR") == 0);
 }
 
-static VKAPI_ATTR void VKAPI_CALL update_sets(VkDevice device, uint32_t writes, const VkWriteDescriptorSet * write,
-                                              uint32_t copies, const VkCopyDescriptorSet * copy) {
-    profile_check_writes(writes, write);
-    next_of(KEY(device))->UpdateDescriptorSets(device, writes, write, copies, copy);
-}
-
-static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL device_proc(VkDevice device, const char * name) {
-    PFN_vkVoidFunction real = next_of(KEY(device))->get(device, name);
-    if (strcmp(name, "vkAllocateMemory") == 0) {
-        return (PFN_vkVoidFunction) checked_AllocateMemory;
-    }
-    if (strcmp(name, "vkUpdateDescriptorSets") == 0) {
-        return (PFN_vkVoidFunction) update_sets;
-    }
-#define WRAP(command, parameters, arguments)                 \
-    if (real != NULL && strcmp(name, "vk" #command) == 0) { \
-        return (PFN_vkVoidFunction) layer_##command;         \
+static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL device_proc(VkDevice handle, const char * name) {
+    const struct device * device = device_of(KEY(handle));
+#define WRAP(command, parameters, arguments)                                                \
+    if (is(name, "vk" #command)) {                                                          \
+        return device->below.command != NULL ? (PFN_vkVoidFunction) layer_##command : NULL; \
     }
     COMMANDS(WRAP)
 #undef WRAP
-    return strcmp(name, "vkGetDeviceProcAddr") == 0 ? (PFN_vkVoidFunction) device_proc : real;
-}
-
-/* ---- commands of a physical device ------------------------------------------------------ */
-
-/* Asked for as soon as there is an instance: later the loader answers with the
- * first layer of the chain. */
-#define INSTANCE_COMMANDS(X)                \
-    X(EnumerateDeviceExtensionProperties)   \
-    X(GetPhysicalDeviceProperties)          \
-    X(GetPhysicalDeviceProperties2)         \
-    X(GetPhysicalDeviceFeatures2)
-static struct {
-#define MEMBER(name) PFN_vk##name name;
-    INSTANCE_COMMANDS(MEMBER)
-#undef MEMBER
-} below;
-
-static VKAPI_ATTR VkResult VKAPI_CALL extensions(VkPhysicalDevice device, const char * layer, uint32_t * count,
-                                                 VkExtensionProperties * out) {
-    uint32_t                n    = 0;
-    VkExtensionProperties * all  = NULL;
-    PFN_vkEnumerateDeviceExtensionProperties next = below.EnumerateDeviceExtensionProperties;
-    VkResult result = next(device, layer, &n, NULL);
-    if (result != VK_SUCCESS || layer != NULL) {
-        return next(device, layer, count, out);
+#define WRAP(command)                                      \
+    if (is(name, "vk" #command)) {                         \
+        return (PFN_vkVoidFunction) device->below.command; \
     }
-    all    = calloc(n + 1, sizeof(*all));
-    result = all != NULL ? next(device, NULL, &n, all) : VK_ERROR_OUT_OF_HOST_MEMORY;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; result == VK_SUCCESS && i < n; i++) {
-        if (profile_hides(all[i].extensionName)) {
-            continue;
-        }
-        if (out != NULL && kept == *count) {
-            result = VK_INCOMPLETE;
-            break;
-        }
-        if (out != NULL) {
-            out[kept] = all[i];
-        }
-        kept++;
-    }
-    if (result >= VK_SUCCESS) {
-        *count = kept;
-    }
-    free(all);
-    return result;
-}
-
-static VKAPI_ATTR void VKAPI_CALL properties(VkPhysicalDevice device, VkPhysicalDeviceProperties * out) {
-    below.GetPhysicalDeviceProperties(device, out);
-    profile_limits(&out->limits);
-}
-
-static VKAPI_ATTR void VKAPI_CALL properties2(VkPhysicalDevice device, VkPhysicalDeviceProperties2 * out) {
-    below.GetPhysicalDeviceProperties2(device, out);
-    profile_limits(&out->properties.limits);
-    profile_properties(out->pNext);
-}
-
-static VKAPI_ATTR void VKAPI_CALL features2(VkPhysicalDevice device, VkPhysicalDeviceFeatures2 * out) {
-    below.GetPhysicalDeviceFeatures2(device, out);
-    profile_features(out->pNext);
+    OTHER_COMMANDS(WRAP)
+#undef WRAP
+    return strcmp(name, "vkGetDeviceProcAddr") == 0 ? (PFN_vkVoidFunction) device_proc : device->get(handle, name);
 }
 
 /* ---- creation ------------------------------------------------------------------------- */
@@ -161,11 +102,59 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo
     const VkResult       result      = create(info, allocator, out);
     if (result == VK_SUCCESS) {
         the_instance = *out;
-#define RESOLVE(name) below.name = (PFN_vk##name) next_instance_proc(*out, "vk" #name);
-        INSTANCE_COMMANDS(RESOLVE)
-#undef RESOLVE
+        devices_resolve(*out, next_instance_proc);
     }
     return result;
+}
+
+/* Creates the device without what only we have: extensions and a queue family. */
+static VkResult create_real(PFN_vkCreateDevice create, VkPhysicalDevice real, unsigned index, const VkDeviceCreateInfo * info,
+                            const VkAllocationCallbacks * allocator, VkDevice * out) {
+    VkDeviceCreateInfo        less   = *info;
+    const char **             names  = calloc(info->enabledExtensionCount + 1, sizeof(*names));
+    VkDeviceQueueCreateInfo * queues = calloc(info->queueCreateInfoCount + 1, sizeof(*queues));
+    if (names == NULL || queues == NULL) {
+        layer_fail("out of memory");
+    }
+    less.enabledExtensionCount = less.queueCreateInfoCount = 0;
+    for (uint32_t i = 0; i < info->enabledExtensionCount; i++) {
+        bool ours = false;
+        for (unsigned k = 0; traits_add(index, k) != NULL; k++) {
+            ours = ours || strcmp(traits_add(index, k), info->ppEnabledExtensionNames[i]) == 0;
+        }
+        if (!ours) {
+            names[less.enabledExtensionCount++] = info->ppEnabledExtensionNames[i];
+        }
+    }
+    for (uint32_t i = 0; i < info->queueCreateInfoCount; i++) {
+        if (info->pQueueCreateInfos[i].queueFamilyIndex == 0 || !(traits_of(index) & TRANSFER_QUEUE)) {
+            queues[less.queueCreateInfoCount++] = info->pQueueCreateInfos[i];
+        }
+    }
+    less.ppEnabledExtensionNames = names;
+    less.pQueueCreateInfos       = queues;
+    const VkResult result        = create(real, &less, allocator, out);
+    free(names);
+    free(queues);
+    return result;
+}
+
+static void adopt(struct device * device, VkDevice handle, unsigned index, PFN_vkGetDeviceProcAddr get) {
+    device->key = KEY(handle);
+    device->handle = handle;
+    device->index = index;
+    device->get = get;
+#define RESOLVE(name, parameters, arguments) device->driver.name = (PFN_vk##name) get(handle, "vk" #name);
+    COMMANDS(RESOLVE)
+#undef RESOLVE
+#define RESOLVE(name) device->driver.name = (PFN_vk##name) get(handle, "vk" #name);
+    OTHER_COMMANDS(RESOLVE)
+#undef RESOLVE
+    device->below = device->driver;
+    traits_take(device);
+    memory_take(device);
+    semaphores_take(device);
+    queues_take(device);
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical_device, const VkDeviceCreateInfo * info,
@@ -174,21 +163,24 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical_de
     PFN_vkGetDeviceProcAddr   get  = link->u.pLayerInfo->pfnNextGetDeviceProcAddr;
     PFN_vkCreateDevice create =
         (PFN_vkCreateDevice) link->u.pLayerInfo->pfnNextGetInstanceProcAddr(the_instance, "vkCreateDevice");
-    link->u.pLayerInfo    = link->u.pLayerInfo->pNext;
-    const VkResult result = create(physical_device, info, allocator, out);
+    link->u.pLayerInfo     = link->u.pLayerInfo->pNext;
+    unsigned       index   = 0;
+    const VkPhysicalDevice real = devices_real(physical_device, &index);
+    const VkResult result  = create_real(create, real, index, info, allocator, out);
     pthread_mutex_lock(&lock);
-    if (result == VK_SUCCESS && device_count < MAX_DEVICES) {
-        struct next * next = &devices[device_count];
-        *next              = (struct next) { .key = KEY(*out), .get = get };
-#define RESOLVE(name, parameters, arguments) next->name = (PFN_vk##name) get(*out, "vk" #name);
-        COMMANDS(RESOLVE)
-#undef RESOLVE
-        next->UpdateDescriptorSets = (PFN_vkUpdateDescriptorSets) get(*out, "vkUpdateDescriptorSets");
+    if (result == VK_SUCCESS && device_count == MAX_DEVICES) {
+        layer_fail("more than %d devices", MAX_DEVICES);
+    }
+    if (result == VK_SUCCESS) {
+        devices[device_count].number = device_count;
+        adopt(&devices[device_count], *out, index, get);
         __atomic_store_n(&device_count, device_count + 1, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&lock);
     return result;
 }
+
+/* ---- what the loader asks for ----------------------------------------------------------- */
 
 static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL instance_proc(VkInstance instance, const char * name) {
     static const struct {
@@ -199,17 +191,15 @@ static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL instance_proc(VkInstance instanc
         { "vkCreateDevice", (PFN_vkVoidFunction) create_device },
         { "vkGetDeviceProcAddr", (PFN_vkVoidFunction) device_proc },
         { "vkGetInstanceProcAddr", (PFN_vkVoidFunction) instance_proc },
-        { "vkEnumerateDeviceExtensionProperties", (PFN_vkVoidFunction) extensions },
-        { "vkGetPhysicalDeviceProperties", (PFN_vkVoidFunction) properties },
-        { "vkGetPhysicalDeviceProperties2", (PFN_vkVoidFunction) properties2 },
-        { "vkGetPhysicalDeviceProperties2KHR", (PFN_vkVoidFunction) properties2 },
-        { "vkGetPhysicalDeviceFeatures2", (PFN_vkVoidFunction) features2 },
-        { "vkGetPhysicalDeviceFeatures2KHR", (PFN_vkVoidFunction) features2 },
     };
     for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
         if (strcmp(name, ours[i].name) == 0) {
             return ours[i].function;
         }
+    }
+    PFN_vkVoidFunction emulated = devices_command(name);
+    if (emulated != NULL) {
+        return emulated;
     }
     return next_instance_proc != NULL ? next_instance_proc(instance, name) : NULL;
 }

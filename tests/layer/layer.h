@@ -1,8 +1,11 @@
 /*
- * VK_LAYER_VKCOMM_fault - lets a driver fail, be slow, get lost, or look like
- * another driver, as VKCOMM_LAYER_* variables say (see README.md). Only calls
+ * VK_LAYER_VKCOMM_fault - lets a driver fail, be slow, get lost, or be several
+ * other devices, as VKCOMM_LAYER_* variables say (see README.md). Only calls
  * that the plugin makes are counted and failed; the host's go through, except
  * on a device that was lost.
+ *
+ * A call passes fault.c, then whichever of traits.c, memory.c, semaphores.c and
+ * queues.c has taken its place in struct device.below, then the driver.
  */
 #ifndef VKCOMM_TEST_LAYER_H
 #define VKCOMM_TEST_LAYER_H
@@ -56,7 +59,27 @@
       (h, a, b, c))                                                                                                     \
     X(GetMemoryFdKHR, (VkDevice h, const VkMemoryGetFdInfoKHR * a, int * b), (h, a, b))                                 \
     X(GetMemoryFdPropertiesKHR,                                                                                         \
-      (VkDevice h, VkExternalMemoryHandleTypeFlagBits a, int b, VkMemoryFdPropertiesKHR * c), (h, a, b, c))
+      (VkDevice h, VkExternalMemoryHandleTypeFlagBits a, int b, VkMemoryFdPropertiesKHR * c), (h, a, b, c))             \
+    X(GetSemaphoreFdKHR, (VkDevice h, const VkSemaphoreGetFdInfoKHR * a, int * b), (h, a, b))                           \
+    X(ImportSemaphoreFdKHR, (VkDevice h, const VkImportSemaphoreFdInfoKHR * a), (h, a))
+
+/* Commands of a device that are never failed, but may be emulated. */
+#define OTHER_COMMANDS(X)            \
+    X(DestroyDevice)                 \
+    X(GetDeviceQueue)                \
+    X(GetDeviceQueue2)               \
+    X(QueueSubmit2)                  \
+    X(QueueBindSparse)               \
+    X(QueueWaitIdle)                 \
+    X(DeviceWaitIdle)                \
+    X(DestroySemaphore)              \
+    X(UpdateDescriptorSets)          \
+    X(FreeMemory)                    \
+    X(UnmapMemory)                   \
+    X(FlushMappedMemoryRanges)       \
+    X(InvalidateMappedMemoryRanges)  \
+    X(GetBufferMemoryRequirements)   \
+    X(GetBufferMemoryRequirements2)
 
 enum command {
 #define ENUM(name, parameters, arguments) COMMAND_##name,
@@ -68,27 +91,136 @@ enum command {
 /* Reads the environment, once. */
 void fault_setup(void);
 
-/* Whether the caller of the layer is the plugin: the nearest object on the
- * stack that is either the plugin's or ggml's decides. */
+/* Whether the caller of the layer is the plugin, or ggml: the nearest object on
+ * the stack that is either's decides. */
 bool fault_called_by_plugin(void);
+bool fault_called_by_ggml(void);
 
 /* True: the command is to return *result without reaching the driver. device
  * counts devices in the order of their creation. */
 bool fault_injected(enum command command, unsigned device, VkResult * result);
 
-/* ---- profiles: what the driver is made to look like ------------------------------ */
+struct device;
+
+/* Takes from a batch for a queue, the transfer queue if copies is set, what the
+ * device's traits want it not to do. */
+void fault_spoil(const struct device * device, bool copies, uint32_t * commands, uint32_t * signals);
+
+/* ---- traits.c: what a device is made to look like ----------------------------------- */
+
+enum trait {
+    NO_HOST_IMPORT    = 1 << 0,  /* no VK_EXT_external_memory_host */
+    IMPORT_64K        = 1 << 1,  /* host memory is imported in units of 64 KiB */
+    OFFSET_256        = 1 << 2,  /* minStorageBufferOffsetAlignment */
+    SMALL_RANGE       = 1 << 3,  /* maxStorageBufferRange of 1 MiB */
+    FEW_BUFFERS       = 1 << 4,  /* 3 storage buffers a kernel */
+    NO_TIMELINE       = 1 << 5,  /* no timeline semaphores */
+    TIMELINE_FD       = 1 << 6,  /* timelines leave and enter as OPAQUE_FD */
+    TRANSFER_QUEUE    = 1 << 7,  /* a second family, with one queue that copies */
+    DMA_BUF           = 1 << 8,  /* memory leaves and enters as DMA_BUF */
+    DMA_BUF_NO_TYPES  = 1 << 9,  /* no memory type for a dma-buf that enters */
+    DMA_BUF_NO_EXPORT = 1 << 10, /* none leaves, against what the driver says */
+    NON_COHERENT      = 1 << 11, /* imported host memory is not coherent, and not all memory is the host's */
+    DISCRETE          = 1 << 12, /* not a CPU */
+    WRONG_HOST_IMPORT = 1 << 13, /* an import of host memory succeeds and is other memory */
+    WRONG_FD_IMPORT   = 1 << 14, /* an import of a descriptor succeeds and is other memory */
+    WRONG_TIMELINE    = 1 << 15, /* an import of a timeline succeeds and is another one */
+    NO_COPIES         = 1 << 16, /* the transfer queue signals and does nothing else, */
+    NO_COPY_SIGNALS   = 1 << 17, /* or copies and does not signal, for the plugin */
+    STALLS            = 1 << 18, /* signals nothing from submission VKCOMM_LAYER_STALL of the plugin on */
+    JITTER            = 1 << 19, /* queues hand over at random times, with TRANSFER_QUEUE */
+    NVIDIA            = 1 << 20,
+    AMD               = 1 << 21,
+    VENDORS           = NVIDIA | AMD,
+};
+
+enum { NON_COHERENT_ATOM = 256 };
+
+/* How many devices VKCOMM_LAYER_DEVICES names; 0: those of the driver, as they
+ * are. traits_of is what it says of one. */
+unsigned traits_devices(void);
+unsigned traits_of(unsigned index);
 
 /* Properties and features as queried, changed in place; chain is a pNext. */
-void profile_limits(VkPhysicalDeviceLimits * limits);
-void profile_properties(void * chain);
-void profile_features(void * chain);
+void traits_core(unsigned index, VkPhysicalDeviceProperties * core);
+void traits_properties(unsigned index, void * chain);
+void traits_features(unsigned index, void * chain);
 
-/* Whether an extension is to be hidden. */
-bool profile_hides(const char * extension);
+/* Ends the process where the plugin imports against the device's limits. */
+void traits_check_import(unsigned index, const VkMemoryAllocateInfo * info);
 
-/* lavapipe takes what a driver with the profile's limits would not: these end
- * the process when the plugin has not kept to what it was told. */
-void profile_check_import(const VkMemoryAllocateInfo * info);
-void profile_check_writes(uint32_t count, const VkWriteDescriptorSet * writes);
+/* Whether an extension is to be hidden. The second lists those to be shown that
+ * the driver does not have, up to NULL. */
+bool         traits_hide(unsigned index, const char * extension);
+const char * traits_add(unsigned index, unsigned i);
+
+/* ---- devices.c: physical devices -------------------------------------------------------- */
+
+/* What the next layer or the driver calls the device; index: which of ours it
+ * is, 0 where there are none of ours. */
+VkPhysicalDevice devices_real(VkPhysicalDevice device, unsigned * index);
+
+/* Learns the driver's commands as soon as there is an instance: later the
+ * loader answers with the first layer of the chain. */
+void devices_resolve(VkInstance instance, PFN_vkGetInstanceProcAddr next);
+
+/* What the layer has in the place of a command of a physical device, or NULL. */
+PFN_vkVoidFunction devices_command(const char * name);
+
+/* ---- layer.c: devices ---------------------------------------------------------------------- */
+
+struct calls {
+#define MEMBER(name, parameters, arguments) PFN_vk##name name;
+    COMMANDS(MEMBER)
+#undef MEMBER
+#define MEMBER(name) PFN_vk##name name;
+    OTHER_COMMANDS(MEMBER)
+#undef MEMBER
+};
+
+struct device {
+    void *                  key;
+    VkDevice                handle;
+    unsigned                number; /* in the order of creation */
+    unsigned                index;  /* of its physical device, see traits_of */
+    PFN_vkGetDeviceProcAddr get;
+    struct calls            driver; /* the driver's */
+    struct calls            below;  /* what follows fault.c: the driver's or ours */
+    struct queues *         queues; /* of queues.c, NULL: the driver's */
+};
+
+/* The device of a dispatchable handle: all handles of one start with the same
+ * pointer. */
+#define KEY(handle) (*(void **) (handle))
+struct device * device_of(void * key);
+
+/* An element of a pNext chain. */
+void * chain_find(const void * chain, VkStructureType type);
+
+/* Each puts its functions into device->below, as the device's traits want. */
+void traits_take(struct device * device);
+void memory_take(struct device * device);
+void semaphores_take(struct device * device);
+void queues_take(struct device * device);
+
+/* ---- semaphores.c ---------------------------------------------------------------------------- */
+
+/* Carries what these submissions will signal to the other devices that share it. */
+void semaphores_submitted(struct device * device, uint32_t count, const VkSubmitInfo * infos);
+
+/* ---- queues.c ----------------------------------------------------------------------------------- */
+
+/* A binary semaphore was made, is to be destroyed. */
+void queues_semaphore_made(struct device * device, VkSemaphore handle);
+void queues_semaphore_gone(struct device * device, VkSemaphore handle);
+
+/* ---- memory.c: what devices.c says of memory --------------------------------------------------- */
+
+void memory_types(unsigned index, VkPhysicalDeviceMemoryProperties * memory);
+void memory_external(unsigned index, const VkPhysicalDeviceExternalBufferInfo * info, VkExternalBufferProperties * out,
+                     VkPhysicalDevice real, PFN_vkGetPhysicalDeviceExternalBufferProperties next);
+
+/* Ends the process: a test that shows nothing must not pass. */
+_Noreturn void layer_fail(const char * format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif
