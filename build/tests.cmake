@@ -102,6 +102,12 @@ if(TARGET harness)
     vkcomm_test(harness-n3-mixed vulkan ${USES} "pipeline:8K-64K,twoshot:64K-256K,ring:256K-max" ${RANKS} lavapipe 3
         ${PRELOAD} ${EXACT} GGML_VK_COMM_STAGING_MB=1 GGML_VK_COMM_ALGO=singleshot:0-8K,pipeline:8K-64K,twoshot:64K-256K,ring:256K-max
         ${HARNESS} --ranks 3 --accuracy f32 --case soak --soak ${REDUCTIONS})
+    # communicators of every algorithm and wire by turns, with and without P2P; memory and descriptors stay as they were
+    vkcomm_test(soak-turns vulkan ${RANKS} lavapipe 3 ${PRELOAD} ${HARNESS} --ranks 2,3 --case turns --quick)
+    if(VKCOMM_FULL_TESTS)
+        vkcomm_test(soak-million vulkan ${RANKS} lavapipe 3 ${PRELOAD} ${HARNESS} --ranks 2,3 --case turns --turns 1000000)
+        set_tests_properties(soak-million PROPERTIES TIMEOUT 10800)
+    endif()
     vkcomm_test(harness-n2-checks-itself vulkan ${USES} "GGML_VK_COMM_CHECK=1" ${RANKS} lavapipe 2
         ${PRELOAD} ${EXACT} GGML_VK_COMM_CHECK=1 ${HARNESS} --ranks 2 --case sizes --case soak --quick)
     vkcomm_test(harness-n2-idle vulkan ${USES} "proxy ordering" ${RANKS} lavapipe 2
