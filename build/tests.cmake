@@ -32,6 +32,15 @@ foreach(source ${SHADERS})
     get_filename_component(name ${source} NAME_WE)
     vkcomm_test(spirv-val-${name} vulkan ${SPIRV_VAL} --target-env vulkan1.2 ${SHADER_DIR}/${name}.spv)
 endforeach()
+# AMD's compiler, without a GPU
+set(RADV_PACE)
+if(VKCOMM_FULL_TESTS)
+    set(RADV_PACE --full)
+endif()
+foreach(family gfx1100 navi21 vega10 polaris10)
+    string(TOUPPER ${family} forced)
+    vkcomm_test(shaders-radv-${family} vulkan ${BUILD}/checks/radv ${forced} ${RADV_PACE})
+endforeach()
 
 # ---- ABI -------------------------------------------------------------------------------------------------------------
 vkcomm_test(exports abi ${BUILD}/checks/exports ${GO_OBJECT} ${SHIM})
