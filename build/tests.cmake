@@ -119,6 +119,10 @@ if(TARGET harness)
     endif()
     vkcomm_test(harness-n2-checks-itself vulkan ${USES} "GGML_VK_COMM_CHECK=1" ${RANKS} lavapipe 2
         ${PRELOAD} ${EXACT} GGML_VK_COMM_CHECK=1 ${HARNESS} --ranks 2 --case sizes --case soak --quick)
+    foreach(n 2 3)
+        vkcomm_test(harness-n${n}-held vulkan ${USES} "proxy ordering" ${RANKS} lavapipe ${n}
+            ${PRELOAD} ${EXACT} GGML_VK_COMM_PROXY=1 ${HARNESS} --ranks ${n} --case held)
+    endforeach()
     vkcomm_test(harness-n2-idle vulkan ${USES} "proxy ordering" ${RANKS} lavapipe 2
         ${PRELOAD} GGML_VK_COMM_PROXY=1 ${HARNESS} --ranks 2 --case proxy-idle)
 

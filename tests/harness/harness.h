@@ -52,5 +52,6 @@ void case_two_comms(void);
 void case_soak(void);
 void case_turns(void);
 void case_proxy_idle(void);
+void case_held(void);
 
 #endif
