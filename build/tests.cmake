@@ -25,6 +25,17 @@ vkcomm_test(go-vet go ${GO} vet ./...)
 vkcomm_test(go-test-race go ${GO} test -race ./allreduce/... ./semaphores/...)
 # Some packages open Vulkan devices; those of lavapipe, so that the result is the same on every machine.
 vkcomm_test(go-test go ${RANKS} lavapipe 2 ${GO} test ./...)
+# Inputs that nobody thought of, a fixed number of them, so that how long it takes does not decide what is tried.
+set(FUZZ_CONFIG 20000x)
+set(FUZZ_CHECK 1000x)
+if(VKCOMM_FULL_TESTS)
+    set(FUZZ_CONFIG 2000000x)
+    set(FUZZ_CHECK 100000x)
+endif()
+vkcomm_test(fuzz-config go ${GO} test -run "^$" -fuzz "^FuzzConfig$" -fuzztime ${FUZZ_CONFIG} ./plugin)
+vkcomm_test(fuzz-algo go ${GO} test -run "^$" -fuzz "^FuzzAlgo$" -fuzztime ${FUZZ_CONFIG} ./plugin)
+vkcomm_test(fuzz-fdinfo go ${GO} test -run "^$" -fuzz "^FuzzParseFdinfo$" -fuzztime ${FUZZ_CONFIG} ./plugin)
+vkcomm_test(fuzz-check go ${GO} test -run "^$" -fuzz "^FuzzCheck$" -fuzztime ${FUZZ_CHECK} ./allreduce)
 
 # ---- shaders ---------------------------------------------------------------------------------------------------------
 vkcomm_test(shaders-current vulkan ${BUILD}/checks/shaders ${FRESH_DIR} ${SHADER_DIR})
