@@ -1,7 +1,8 @@
 # What ctest runs. Included by CMakeLists.txt; the programs come from tests/CMakeLists.txt.
 #
 # Labels: go, abi, preload (the hooks), vulkan (ranks on lavapipe), fault (a driver that fails), cli (vkcomm), host (real
-# llama.cpp runs), gpu (real GPUs; skipped by name where there are none).
+# llama.cpp runs), gpu (real GPUs; skipped by name where there are none),
+# sanitize (C with sanitizers).
 
 # vkcomm_test(NAME LABEL COMMAND...): one test with the environment that the scripts of build/ expect.
 function(vkcomm_test name label)
@@ -185,6 +186,9 @@ include(tests/preload/tests.cmake)
 
 # ---- a driver that fails ----------------------------------------------------------------------------------------------
 include(tests/layer/tests.cmake)
+
+# ---- sanitizers -------------------------------------------------------------------------------------------------------
+include(tests/sanitize/tests.cmake)
 
 # ---- vkcomm ----------------------------------------------------------------------------------------------------------
 include(cmd/vkcomm/tests.cmake)

@@ -16,11 +16,13 @@
 #include "../vkimpl/relay.h"
 #include "held.h"
 
-enum { MAX_RANKS = 5, REDUCTIONS = 1200 };
+enum { MAX_RANKS = 5, MAX_REDUCTIONS = 1200 };
+
+static uint32_t reductions = MAX_REDUCTIONS; /* of each check; the first argument */
 
 static unsigned             world;
 static uint64_t            *slots[16], *inboxes[16];
-static uint32_t             sizes[REDUCTIONS + 1];
+static uint32_t             sizes[MAX_REDUCTIONS + 1];
 static _Atomic uint32_t     allowed; /* reductions that kernels may run: those submitted */
 static atomic_int           wrong;
 static struct vkcomm_relay *relay;
@@ -62,7 +64,7 @@ static void receive(unsigned rank, uint32_t seq) {
 
 static void *kernel(void *argument) {
     unsigned rank = (unsigned) (uintptr_t) argument;
-    for (uint32_t seq = 1; seq <= REDUCTIONS; seq++) {
+    for (uint32_t seq = 1; seq <= reductions; seq++) {
         while (atomic_load(&allowed) < seq) {
             sched_yield();
         }
@@ -98,14 +100,14 @@ static bool all_words_arrive(void (*disturb)(void)) {
     for (unsigned r = 0; r < world; r++) {
         pthread_create(&threads[r], NULL, kernel, (void *) (uintptr_t) r);
     }
-    for (uint32_t seq = 1; seq <= REDUCTIONS; seq++) {
+    for (uint32_t seq = 1; seq <= reductions; seq++) {
         sizes[seq] = seq % 500 ? (seq * 2654435761u >> 7) % 40 + 1 : 5000;
         while (!vkcomm_relay_ready(relay)) {
             sched_yield();
         }
         vkcomm_relay_expect(relay, sizes[seq]);
         atomic_store(&allowed, seq);
-        if (disturb && seq == REDUCTIONS / 2) {
+        if (disturb && seq == reductions / 2) {
             disturb();
         }
         if (seq % 400 == 0) {
@@ -181,7 +183,12 @@ static void check_held(const char *name, void (*hold)(void)) {
     stop();
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    reductions = argc > 1 ? (uint32_t) atoi(argv[1]) : MAX_REDUCTIONS;
+    if (reductions < 1 || reductions > MAX_REDUCTIONS) {
+        fprintf(stderr, "relay-test: reductions are '%s', accepted: 1 to %d\n", argv[1], MAX_REDUCTIONS);
+        return 2;
+    }
     alarm(240); /* a word that never arrives */
     for (world = 2; world <= MAX_RANKS; world++) {
         if (!start()) {

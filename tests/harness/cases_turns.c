@@ -43,14 +43,37 @@ static struct turn turn_of(int index) {
     };
 }
 
+/* Communicators read the environment when they are made; other cases have their
+ * own idea of it. */
+static const char * const names[] = { "GGML_VK_COMM_ALGO", "GGML_VK_COMM_WIRE", "GGML_VK_COMM_P2P", "GGML_VK_COMM_STAGING_MB" };
+enum { NAMES = 4 };
+
+static void save(char * values[NAMES]) {
+    for (int i = 0; i < NAMES; i++) {
+        const char * value = getenv(names[i]);
+        values[i]          = value != NULL ? strdup(value) : NULL;
+    }
+}
+
+static void restore(char * values[NAMES]) {
+    for (int i = 0; i < NAMES; i++) {
+        if (values[i] != NULL) {
+            setenv(names[i], values[i], 1);
+        } else {
+            unsetenv(names[i]);
+        }
+        free(values[i]);
+    }
+}
+
 static int peers; /* communicators whose ranks read each other's memory */
 
 /* A communicator as the turn asks, and proof of it from its log line. */
 static void * turn_open(const struct turn * turn, struct world * w) {
-    setenv("GGML_VK_COMM_ALGO", turn->algorithm, 1);
-    setenv("GGML_VK_COMM_WIRE", turn->wire, 1);
-    setenv("GGML_VK_COMM_P2P", turn->p2p, 1);
-    setenv("GGML_VK_COMM_STAGING_MB", "1", 1);
+    const char * const values[NAMES] = { turn->algorithm, turn->wire, turn->p2p, "1" };
+    for (int i = 0; i < NAMES; i++) {
+        setenv(names[i], values[i], 1);
+    }
     lines_forget();
     void *       comm = trio.init(w->backend, turn->n);
     const char * line = lines_find(GGML_LOG_LEVEL_INFO, "AllReduce active");
@@ -113,6 +136,8 @@ void case_turns(void) {
     struct footprint first = { 0, 0, 0 }, now = { 0, 0, 0 };
     int              done = 0;
     bool             ok   = true;
+    char *           environment[NAMES];
+    save(environment);
     lines_start();
     for (int round = 0; round < rounds && ok; round++) {
         ok    = take_round(round, each, &done);
@@ -126,4 +151,5 @@ void case_turns(void) {
         judge(&first, &now);
     }
     ggml_log_set(NULL, NULL);
+    restore(environment);
 }

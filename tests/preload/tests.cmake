@@ -38,7 +38,7 @@ probe_test(shim-fork-early ${SHIM} fork-early works)
 probe_test(go-fork-early ${GO_OBJECT} fork-early inert)
 
 # Every way to end, several times: what is in flight differs from run to run.
-set(ENDS_TIMES 1)
+set(ENDS_TIMES 3)
 if(VKCOMM_FULL_TESTS)
     set(ENDS_TIMES 25)
 endif()
