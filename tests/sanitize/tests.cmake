@@ -21,32 +21,32 @@ endif()
 
 set(SAN_RANKS ${RANKS} lavapipe)
 set(SAN_ENV env VKCOMM_TEST_LIBDIR=${VKCOMM_LLAMA_LIBDIR} ${EXACT})
-# san_harness(NAME KIND RANKS VARIABLES CASE...): life is left out, as what a sanitizer keeps of freed memory would show there.
-function(san_harness name kind n variables)
+# san_harness(NAME KIND RANKS OPTION VARIABLES CASE...): life is left out, as what a sanitizer keeps of freed memory would show there.
+function(san_harness name kind n option variables)
     list(TRANSFORM ARGN PREPEND "--case;" OUTPUT_VARIABLE cases)
-    vkcomm_test(san-${name}-${kind} sanitize ${SAN_RANKS} ${n} ${SAN_ENV} ${variables} ${SANITIZE}/run ${kind}
+    vkcomm_test(san-${name}-${kind} sanitize ${SAN_RANKS} ${n} ${SAN_ENV} ${variables} ${SANITIZE}/run ${option} ${kind}
         $<TARGET_FILE:harness-${kind}> --ranks ${n} --quick ${cases})
 endfunction()
 
 # The shim alone is sanitized.
 if(NOT VKCOMM_FULL_TESTS)
-    san_harness(shim address 2 "" lookup init sizes refusals order two-comms)
-    san_harness(shim thread 2 "" lookup sizes two-comms held)
+    san_harness(shim address 2 --shim-only "" lookup init sizes refusals order two-comms)
+    san_harness(shim thread 2 --shim-only "" lookup sizes two-comms held)
     return()
 endif()
 
-# All of it: the Go object's C parts as well. Its tests come after those of the shim alone would.
+# All of it: the Go object's C parts as well.
 foreach(kind address thread)
     vkcomm_test(san-go-object-${kind} sanitize ${SANITIZE}/go-object ${kind})
     set_tests_properties(san-go-object-${kind} PROPERTIES FIXTURES_SETUP go-object-${kind})
     set(SANITIZED)
     foreach(n 2 3)
-        san_harness(harness-n${n} ${kind} ${n} "" data lookup init sizes large signed-zero denormal nan refusals order two-comms soak held)
-        san_harness(harness-n${n}-p2p ${kind} ${n} GGML_VK_COMM_P2P=1 sizes large soak two-comms)
+        san_harness(harness-n${n} ${kind} ${n} "" "" data lookup init sizes large signed-zero denormal nan refusals order two-comms soak held)
+        san_harness(harness-n${n}-p2p ${kind} ${n} "" GGML_VK_COMM_P2P=1 sizes large soak two-comms)
         list(APPEND SANITIZED san-harness-n${n}-${kind} san-harness-n${n}-p2p-${kind})
     endforeach()
-    san_harness(harness-n3-f16 ${kind} 3 "GGML_VK_COMM_FP32=0;GGML_VK_COMM_ALGO=pipeline:0-64K,twoshot:64K-256K,ring:256K-max" data)
-    list(APPEND SANITIZED san-harness-n3-f16-${kind})
+    san_harness(harness-n3-turns ${kind} 3 "" GGML_VK_COMM_FP32=0 turns)
+    list(APPEND SANITIZED san-harness-n3-turns-${kind})
     foreach(case caller fork fork-locks exit)
         vkcomm_test(san-preload-${case}-${kind} sanitize ${SAN_RANKS} 2 ${SAN_ENV} ${SANITIZE}/run ${kind}
             $<TARGET_FILE:preload-probe-${kind}> ${case})
