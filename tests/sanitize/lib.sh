@@ -17,9 +17,11 @@ go_flags() {
 # sanitizer_options DIRECTORY: the environment of what runs. An error aborts; leaks are written to DIRECTORY/report.* and judged
 # by unknown_leaks. SIGSEGV stays with the Go runtime, which has a handler of its own; both end the process.
 sanitizer_options() {
+    local known
+    known=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/races.supp
     export ASAN_OPTIONS=handle_segv=0:abort_on_error=1:exitcode=0:detect_leaks=1:quarantine_size_mb=64:log_path=$1/report
     export UBSAN_OPTIONS=print_stacktrace=1:log_path=$1/report
-    export TSAN_OPTIONS=handle_segv=0:history_size=4:halt_on_error=1:abort_on_error=1:log_path=$1/report
+    export TSAN_OPTIONS=handle_segv=0:history_size=4:halt_on_error=1:abort_on_error=1:suppressions=$known:print_suppressions=0:log_path=$1/report
 }
 
 # unknown_leaks DIRECTORY: prints the direct leaks in its reports (indirect ones hang on them) but these:

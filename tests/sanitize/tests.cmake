@@ -47,7 +47,11 @@ foreach(kind address thread)
     endforeach()
     san_harness(harness-n3-turns ${kind} 3 "" GGML_VK_COMM_FP32=0 turns)
     list(APPEND SANITIZED san-harness-n3-turns-${kind})
-    foreach(case caller fork fork-locks exit)
+    set(cases caller fork exit)
+    if(kind STREQUAL address) # ThreadSanitizer's dlopen() has a lock of its own, which no child finds open again
+        list(APPEND cases fork-locks)
+    endif()
+    foreach(case ${cases})
         vkcomm_test(san-preload-${case}-${kind} sanitize ${SAN_RANKS} 2 ${SAN_ENV} ${SANITIZE}/run ${kind}
             $<TARGET_FILE:preload-probe-${kind}> ${case})
         list(APPEND SANITIZED san-preload-${case}-${kind})
