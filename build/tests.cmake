@@ -1,7 +1,8 @@
 # What ctest runs. Included by CMakeLists.txt; the programs come from tests/CMakeLists.txt.
 #
 # Labels: go, abi, preload (the hooks), vulkan (ranks on lavapipe), fault (a driver that fails), cli (vkcomm), host (real
-# llama.cpp runs), gpu (real GPUs; skipped by name where there are none).
+# llama.cpp runs), gpu (real GPUs; skipped by name where there are none),
+# sanitize (C with sanitizers).
 
 # vkcomm_test(NAME LABEL COMMAND...): one test with the environment that the scripts of build/ expect.
 function(vkcomm_test name label)
@@ -25,12 +26,32 @@ vkcomm_test(go-vet go ${GO} vet ./...)
 vkcomm_test(go-test-race go ${GO} test -race ./allreduce/... ./semaphores/...)
 # Some packages open Vulkan devices; those of lavapipe, so that the result is the same on every machine.
 vkcomm_test(go-test go ${RANKS} lavapipe 2 ${GO} test ./...)
+# Inputs that nobody thought of, a fixed number of them, so that how long it takes does not decide what is tried.
+set(FUZZ_CONFIG 20000x)
+set(FUZZ_CHECK 1000x)
+if(VKCOMM_FULL_TESTS)
+    set(FUZZ_CONFIG 2000000x)
+    set(FUZZ_CHECK 100000x)
+endif()
+vkcomm_test(fuzz-config go ${GO} test -run "^$" -fuzz "^FuzzConfig$" -fuzztime ${FUZZ_CONFIG} ./plugin)
+vkcomm_test(fuzz-algo go ${GO} test -run "^$" -fuzz "^FuzzAlgo$" -fuzztime ${FUZZ_CONFIG} ./plugin)
+vkcomm_test(fuzz-fdinfo go ${GO} test -run "^$" -fuzz "^FuzzParseFdinfo$" -fuzztime ${FUZZ_CONFIG} ./plugin)
+vkcomm_test(fuzz-check go ${GO} test -run "^$" -fuzz "^FuzzCheck$" -fuzztime ${FUZZ_CHECK} ./allreduce)
 
 # ---- shaders ---------------------------------------------------------------------------------------------------------
 vkcomm_test(shaders-current vulkan ${BUILD}/checks/shaders ${FRESH_DIR} ${SHADER_DIR})
 foreach(source ${SHADERS})
     get_filename_component(name ${source} NAME_WE)
     vkcomm_test(spirv-val-${name} vulkan ${SPIRV_VAL} --target-env vulkan1.2 ${SHADER_DIR}/${name}.spv)
+endforeach()
+# AMD's compiler, without a GPU
+set(RADV_PACE)
+if(VKCOMM_FULL_TESTS)
+    set(RADV_PACE --full)
+endif()
+foreach(family gfx1100 navi21 vega10 polaris10)
+    string(TOUPPER ${family} forced)
+    vkcomm_test(shaders-radv-${family} vulkan ${BUILD}/checks/radv ${forced} ${RADV_PACE})
 endforeach()
 
 # ---- ABI -------------------------------------------------------------------------------------------------------------
@@ -102,8 +123,18 @@ if(TARGET harness)
     vkcomm_test(harness-n3-mixed vulkan ${USES} "pipeline:8K-64K,twoshot:64K-256K,ring:256K-max" ${RANKS} lavapipe 3
         ${PRELOAD} ${EXACT} GGML_VK_COMM_STAGING_MB=1 GGML_VK_COMM_ALGO=singleshot:0-8K,pipeline:8K-64K,twoshot:64K-256K,ring:256K-max
         ${HARNESS} --ranks 3 --accuracy f32 --case soak --soak ${REDUCTIONS})
+    # communicators of every algorithm and wire by turns, with and without P2P; memory and descriptors stay as they were
+    vkcomm_test(soak-turns vulkan ${RANKS} lavapipe 3 ${PRELOAD} ${HARNESS} --ranks 2,3 --case turns --quick)
+    if(VKCOMM_FULL_TESTS)
+        vkcomm_test(soak-million vulkan ${RANKS} lavapipe 3 ${PRELOAD} ${HARNESS} --ranks 2,3 --case turns --turns 1000000)
+        set_tests_properties(soak-million PROPERTIES TIMEOUT 10800)
+    endif()
     vkcomm_test(harness-n2-checks-itself vulkan ${USES} "GGML_VK_COMM_CHECK=1" ${RANKS} lavapipe 2
         ${PRELOAD} ${EXACT} GGML_VK_COMM_CHECK=1 ${HARNESS} --ranks 2 --case sizes --case soak --quick)
+    foreach(n 2 3)
+        vkcomm_test(harness-n${n}-held vulkan ${USES} "proxy ordering" ${RANKS} lavapipe ${n}
+            ${PRELOAD} ${EXACT} GGML_VK_COMM_PROXY=1 ${HARNESS} --ranks ${n} --case held)
+    endforeach()
     vkcomm_test(harness-n2-idle vulkan ${USES} "proxy ordering" ${RANKS} lavapipe 2
         ${PRELOAD} GGML_VK_COMM_PROXY=1 ${HARNESS} --ranks 2 --case proxy-idle)
 
@@ -155,6 +186,9 @@ include(tests/preload/tests.cmake)
 
 # ---- a driver that fails ----------------------------------------------------------------------------------------------
 include(tests/layer/tests.cmake)
+
+# ---- sanitizers -------------------------------------------------------------------------------------------------------
+include(tests/sanitize/tests.cmake)
 
 # ---- vkcomm ----------------------------------------------------------------------------------------------------------
 include(cmd/vkcomm/tests.cmake)

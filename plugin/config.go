@@ -78,7 +78,8 @@ func readConfig(get func(name string) (string, bool), names []string) (c Config,
 	}
 	for _, name := range names {
 		if !known(name) {
-			complaints = append(complaints, fmt.Sprintf("%s is not a variable of this plugin (there are %s)", name, strings.Join(variableNames(), ", ")))
+			plain := strings.Trim(strconv.Quote(name), `"`) // whatever it holds, the line stays one
+			complaints = append(complaints, fmt.Sprintf("%s is not a variable of this plugin (there are %s)", plain, strings.Join(variableNames(), ", ")))
 		}
 	}
 	return c, overrides, complaints

@@ -85,13 +85,3 @@ func TestConfigNamesUnknownVariables(t *testing.T) {
 		t.Errorf("complaints %q", complaints)
 	}
 }
-
-func FuzzConfig(f *testing.F) {
-	f.Add("GGML_VK_COMM_STAGING_MB", "16")
-	f.Fuzz(func(t *testing.T, name, value string) {
-		c, _, _ := parse(map[string]string{name: value})
-		if c.StagingMB < 1 || c.StagingMB > 1024 {
-			t.Errorf("%s=%q: staging of %d MiB", name, value, c.StagingMB)
-		}
-	})
-}

@@ -1,5 +1,6 @@
 #include "host.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,12 +14,25 @@ __attribute__((visibility("default"))) uint32_t vkcomm_attach(const struct vkcom
     return VKCOMM_HOST_API_VERSION;
 }
 
+/* Other communicators read the table while they reduce, without a lock: what is
+ * there already is not written again. */
 const char *vkcomm_ggml_load(void) {
-#define LOAD(ret, name, args) vkcomm_ggml.name = (vkcomm_##name##_fn) vkcomm_host->symbol(#name);
-    VKCOMM_GGML_REQUIRED(LOAD)
-    VKCOMM_GGML_OPTIONAL(LOAD)
-#undef LOAD
-#define REQUIRE(ret, name, args) if (!vkcomm_ggml.name) return #name;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    struct vkcomm_ggml_api found;
+#define FIND(ret, name, args) found.name = (vkcomm_##name##_fn) vkcomm_host->symbol(#name);
+    VKCOMM_GGML_REQUIRED(FIND)
+    VKCOMM_GGML_OPTIONAL(FIND)
+#undef FIND
+    pthread_mutex_lock(&lock);
+#define KEEP(ret, name, args)            \
+    if (vkcomm_ggml.name != found.name) { \
+        vkcomm_ggml.name = found.name;    \
+    }
+    VKCOMM_GGML_REQUIRED(KEEP)
+    VKCOMM_GGML_OPTIONAL(KEEP)
+#undef KEEP
+    pthread_mutex_unlock(&lock);
+#define REQUIRE(ret, name, args) if (!found.name) return #name;
     VKCOMM_GGML_REQUIRED(REQUIRE)
 #undef REQUIRE
     return NULL;

@@ -149,7 +149,10 @@ func parseAlgo(text string) ([]rule, bool) {
 		rules = append(rules, rule{name, low, high})
 		next = high
 	}
-	return rules, next == maxBytes
+	if next != maxBytes {
+		return nil, false
+	}
+	return rules, true
 }
 
 func isAlgorithm(name string) bool { return slices.Contains(algorithmNames(), name) }

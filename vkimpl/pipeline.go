@@ -6,6 +6,7 @@ import "C"
 import (
 	"embed"
 	"fmt"
+	"runtime"
 	"unsafe"
 
 	vk "github.com/goki/vulkan"
@@ -64,6 +65,9 @@ func (d *Device) module(name string) (vk.ShaderModule, error) {
 	if err != nil {
 		return vk.NullShaderModule, fmt.Errorf("kernel %s: %w", name, err)
 	}
+	var pin runtime.Pinner // goki/vulkan writes the address into C memory
+	pin.Pin(unsafe.SliceData(words))
+	defer pin.Unpin()
 	info := vk.ShaderModuleCreateInfo{SType: vk.StructureTypeShaderModuleCreateInfo, CodeSize: uint64(4 * len(words)), PCode: words}
 	defer info.Free()
 	var m vk.ShaderModule

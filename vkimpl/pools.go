@@ -4,6 +4,9 @@ package vkimpl
 import "C"
 
 import (
+	"runtime"
+	"unsafe"
+
 	vk "github.com/goki/vulkan"
 
 	"ggmlvkcomm/allreduce"
@@ -76,6 +79,9 @@ func (d *Device) makeSets() error {
 	for i := range layouts {
 		layouts[i] = d.setLayout
 	}
+	var pin runtime.Pinner // goki/vulkan writes the address into C memory
+	pin.Pin(unsafe.SliceData(layouts))
+	defer pin.Unpin()
 	sets := vk.DescriptorSetAllocateInfo{SType: vk.StructureTypeDescriptorSetAllocateInfo, DescriptorPool: pool,
 		DescriptorSetCount: setsPerPool, PSetLayouts: layouts}
 	defer sets.Free()

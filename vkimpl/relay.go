@@ -238,11 +238,7 @@ func (p *Program) addRelay(rank int, tensor Binding) error {
 		return err
 	}
 	p.commands[rank][allreduce.Compute] = append(p.commands[rank][allreduce.Compute], commands)
-	k := kernel{shader: "relay_f32", sources: uint32(p.Schedule.World), own: uint32(rank), peers: 2}
-	if !d.readsWordsWhole() {
-		k.publish = 1 // FENCE
-	}
-	pipeline, err := d.pipeline(k)
+	pipeline, err := d.pipeline(relayKernel(p.Schedule.World, rank, d.readsWordsWhole()))
 	if err != nil {
 		return err
 	}
@@ -273,6 +269,15 @@ func (p *Program) addRelay(rank int, tensor Binding) error {
 	}
 	C.vkcomm_program_add(p.c, C.uint32_t(rank), 0, as[C.VkCommandBuffer](raw(commands)), 0, nil, C.struct_vkcomm_point{})
 	return nil
+}
+
+// relayKernel is rank's kernel of a relayed reduction.
+func relayKernel(world, rank int, wholeWords bool) kernel {
+	k := kernel{shader: "relay_f32", sources: uint32(world), own: uint32(rank), peers: 2}
+	if !wholeWords {
+		k.publish = 1 // FENCE
+	}
+	return k
 }
 
 // readsWordsWhole: a volatile load of 8 aligned bytes is one access, done each

@@ -1,12 +1,7 @@
 /* Who answers for which registry, which worlds are declined, and whether a
  * communicator leaves anything behind. */
-#define _POSIX_C_SOURCE 200809L
+#include "footprint.h"
 #include "harness.h"
-
-#include <dirent.h>
-#include <stdio.h>
-#include <time.h>
-#include <unistd.h>
 
 /* ---- look-up --------------------------------------------------------------- */
 
@@ -87,40 +82,6 @@ void case_init(void) {
 
 /* ---- what stays behind ------------------------------------------------------ */
 
-struct footprint {
-    long fds;
-    long threads;
-    long rss_kib;
-};
-
-static long count_entries(const char * path) {
-    DIR * dir   = opendir(path);
-    long  count = 0;
-    while (dir != NULL && readdir(dir) != NULL) {
-        count++;
-    }
-    if (dir != NULL) {
-        closedir(dir);
-    }
-    return count;
-}
-
-static long resident_kib(void) {
-    long   total = 0, resident = 0;
-    FILE * f = fopen("/proc/self/statm", "r");
-    if (f != NULL) {
-        if (fscanf(f, "%ld %ld", &total, &resident) != 2) {
-            resident = 0;
-        }
-        fclose(f);
-    }
-    return resident * (sysconf(_SC_PAGESIZE) / 1024);
-}
-
-static struct footprint footprint(void) {
-    return (struct footprint) { count_entries("/proc/self/fd"), count_entries("/proc/self/task"), resident_kib() };
-}
-
 /* One communicator's life, with one reduction in it. */
 static bool live_once(struct set * set) {
     void * comm = trio.init(world.backend, set->n);
@@ -131,17 +92,6 @@ static bool live_once(struct set * set) {
     const bool ok = set_roundtrip(set, &world, comm, usual_kind(), (1u << set->n) - 1, options.accuracy, next_seed());
     trio.free(comm);
     return ok;
-}
-
-/* A thread that was told to end may still be listed for a moment. */
-static struct footprint settled(const struct footprint * before) {
-    struct footprint now = footprint();
-    for (int i = 0; i < 100 && now.threads > before->threads; i++) {
-        const struct timespec pause = { 0, 20 * 1000 * 1000 };
-        nanosleep(&pause, NULL);
-        now = footprint();
-    }
-    return now;
 }
 
 static bool live_often(struct set * set, int times) {
@@ -167,9 +117,9 @@ static void run_life(int n) {
         return;
     }
     bool ok = live_often(&set, warm_up);
-    before  = footprint();
+    before  = footprint_now();
     ok      = ok && live_often(&set, options.life);
-    after   = settled(&before);
+    after   = footprint_settled(&before);
     set_free(&set);
     report_note("%d communicators: fds %ld -> %ld, threads %ld -> %ld, resident %ld -> %ld KiB", options.life, before.fds,
                 after.fds, before.threads, after.threads, before.rss_kib, after.rss_kib);

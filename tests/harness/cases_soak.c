@@ -1,102 +1,15 @@
 /* Long runs: random reductions over tensors that come and go, and two
  * communicators on the same devices driven by two threads. */
 #include "harness.h"
+#include "pool.h"
 
 #include <pthread.h>
 #include <string.h>
 
-enum { POOL = 6, IN_FLIGHT = 4 };
-
-/* Sets of random size; freed and allocated again, so that buffer handles and
- * addresses come back with other contents and sizes. */
-struct pool {
-    const struct world * world;
-    int                  n;
-    int64_t              largest;
-    uint64_t             random;
-    struct set           set[POOL];
-};
-
-static int64_t random_elements(struct pool * p) {
-    const uint64_t r = random_next(&p->random);
-    if (r % 16 == 0) {
-        return (int64_t) ((r >> 8) % (uint64_t) p->largest) + 1;
-    }
-    return (int64_t) ((r >> 8) % 5000) + 1;
-}
-
-static bool renew(struct pool * p, int which) {
-    struct set * set = &p->set[which];
-    if (set->n > 0) {
-        set_free(set);
-    }
-    return set_alloc(set, p->world, p->n, random_elements(p), random_next(&p->random) % 2 ? BINDING_VIEW : BINDING_PLAIN);
-}
-
-static bool pool_open(struct pool * p, const struct world * w, int n, int64_t largest, uint64_t seed) {
-    memset(p, 0, sizeof(*p));
-    p->world   = w;
-    p->n       = n;
-    p->largest = largest;
-    p->random  = seed;
-    bool ok = true;
-    for (int i = 0; i < POOL; i++) {
-        ok = renew(p, i) && ok;
-    }
-    return ok;
-}
-
-static void pool_close(struct pool * p) {
-    for (int i = 0; i < POOL; i++) {
-        if (p->set[i].n > 0) {
-            set_free(&p->set[i]);
-        }
-    }
-}
-
-static uint32_t random_mask(struct pool * p) {
-    const uint32_t all = (1u << p->n) - 1;
-    const uint64_t r   = random_next(&p->random);
-    return r % 2 ? all : (uint32_t) (r >> 8) & all;
-}
-
-/* Up to IN_FLIGHT reductions over different sets, now and then twice over the
- * same one, before anybody waits; then all are checked. */
-static bool burst(struct pool * p, void * comm, int * done) {
-    const int count = (int) (random_next(&p->random) % IN_FLIGHT) + 1;
-    const int first = (int) (random_next(&p->random) % POOL);
-    bool      ok    = true;
-    for (int i = 0; i < count; i++) {
-        set_fill(&p->set[(first + i) % POOL], usual_kind(), random_mask(p), random_next(&p->random));
-    }
-    for (int i = 0; i < count && ok; i++) {
-        struct set * set = &p->set[(first + i) % POOL];
-        ok = set_allreduce(set, comm);
-        (*done)++;
-        if (ok && options.accuracy == ACCURACY_EXACT && random_next(&p->random) % 4 == 0) {
-            values_reduce(&set->values); /* what the second one starts from */
-            for (int r = 0; r < set->n; r++) {
-                operand_set_compute(&set->op[r], true);
-            }
-            ok = set_allreduce(set, comm);
-            (*done)++;
-        }
-    }
-    if (!ok) {
-        report_note("refused: allreduce returned false");
-    }
-    world_synchronize(p->world, p->n);
-    for (int i = 0; i < count && ok; i++) {
-        ok = set_check(&p->set[(first + i) % POOL], options.accuracy);
-    }
-    return ok;
-}
-
-static bool step(struct pool * p, void * comm, int * done) {
-    if (random_next(&p->random) % 6 == 0 && !renew(p, (int) (random_next(&p->random) % POOL))) {
-        return false;
-    }
-    return burst(p, comm, done);
+static bool usual_pool(struct pool * p, const struct world * w, int n, int64_t largest, uint64_t seed) {
+    *p = (struct pool) { .world = w, .n = n, .kind = usual_kind(), .accuracy = options.accuracy,
+                         .largest = largest, .one_in = 16 };
+    return pool_open(p, seed);
 }
 
 /* ---- soak -------------------------------------------------------------------- */
@@ -114,7 +27,7 @@ static void soak(struct party * parties, int count) {
             report_start("soak/%d random reductions, after %d", options.soak, done); /* feeds the watchdog */
             noted = done + 20;
         }
-        ok = step(&parties[i % count].pool, parties[i % count].comm, &done);
+        ok = pool_step(&parties[i % count].pool, parties[i % count].comm, &done);
     }
     report_start("soak/%d random reductions over %d communicators", options.soak, count);
     report_result(ok);
@@ -129,7 +42,7 @@ void case_soak(void) {
     for (int k = 0; k < options.n_ranks && ok; k++) {
         struct party * party = &parties[count++];
         party->comm = open_comm("soak", options.ranks[k]);
-        ok = party->comm != NULL && pool_open(&party->pool, &world, options.ranks[k], options.slot_bytes / 64, next_seed());
+        ok = party->comm != NULL && usual_pool(&party->pool, &world, options.ranks[k], options.slot_bytes / 64, next_seed());
     }
     if (ok) {
         soak(parties, count);
@@ -165,9 +78,9 @@ static bool work(struct worker * w, struct pool * p, struct world * own) {
         report_note("comm_init returned NULL");
         return false;
     }
-    bool ok = pool_open(p, own, w->n, 4096, w->seed);
+    bool ok = usual_pool(p, own, w->n, 4096, w->seed);
     while (ok && w->done < w->wanted) {
-        ok = step(p, comm, &w->done);
+        ok = pool_step(p, comm, &w->done);
     }
     pool_close(p);
     trio.free(comm);

@@ -116,6 +116,7 @@ static float value(enum kind kind, int r, int n, uint64_t h, uint64_t bits) {
         case KIND_DENORMAL: return denormal(r, h, bits);
         case KIND_NAN: return nan_mix(r, n, h, bits);
         case KIND_FINITE: return random_wide(bits);
+        case KIND_WHOLE: return (float) (int) (bits % 33) - 16.0f; /* 16 ranks' worth is 256, which bf16 holds */
         default: {
             const int which = (int) (h % 64);
             return which < SPECIALS ? special(which, kind, r, n, h, bits) : ordinary(kind, bits);

@@ -13,6 +13,7 @@ enum kind {
     KIND_FINITE,    /* KIND_WIDE without special values and zeros */
     KIND_MINUS_ZERO,
     KIND_DENORMAL,  /* denormal operands, results, and cancellations into denormals */
+    KIND_WHOLE,     /* whole numbers so small that 4 ranks sum them twice exactly, in any order, on any wire */
     KIND_NAN,       /* NaNs with payloads, signalling ones, and inf - inf */
 };
 

@@ -19,7 +19,7 @@ struct options {
     enum accuracy accuracy;
     uint64_t      seed;
     int           repeat;
-    int           soak, life, two_comms, order; /* iterations */
+    int           soak, life, two_comms, order, turns; /* iterations */
     bool          quick, full, expect_stock;
     unsigned      timeout;
 };
@@ -50,6 +50,8 @@ void case_life(void);
 void case_order(void);
 void case_two_comms(void);
 void case_soak(void);
+void case_turns(void);
 void case_proxy_idle(void);
+void case_held(void);
 
 #endif

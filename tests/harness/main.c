@@ -35,6 +35,8 @@ static const struct test_case cases[] = {
     { "life", case_life, false, "many communicators leave nothing behind" },
     { "two-comms", case_two_comms, false, "two communicators on two threads" },
     { "soak", case_soak, false, "random reductions over tensors that come and go" },
+    { "turns", case_turns, true, "random reductions, all algorithms and wires by turns; nothing piles up" },
+    { "held", case_held, true, "a proxy thread, or all of the process, at a stop for a second with work in flight" },
     { "proxy-idle", case_proxy_idle, true, "an idle proxy uses no CPU (10 s)" },
 };
 
@@ -51,7 +53,7 @@ static const char usage[] =
     "  --accuracy A       exact | f32 (any order of additions) | f16 | bf16 (16-bit wire)\n"
     "  --seed N           seed of the test values (default: 1)\n"
     "  --repeat N         run everything N times, with other values\n"
-    "  --soak N --life N --two-comms N --order N   iterations of these cases\n"
+    "  --soak N --life N --two-comms N --order N --turns N   iterations of these cases\n"
     "  --quick, --full    fewer or all combinations\n"
     "  --timeout S        abort when one check takes longer (default: 120; 0: never)\n"
     "  --expect-stock     pass only if the trio is absent\n"
@@ -160,7 +162,7 @@ static bool parse_switch(const char * arg) {
 static void parse_value(const char * arg, const char * value) {
     const struct { const char * name; int * to; } numbers[] = {
         { "--repeat", &options.repeat }, { "--soak", &options.soak }, { "--life", &options.life },
-        { "--two-comms", &options.two_comms }, { "--order", &options.order },
+        { "--two-comms", &options.two_comms }, { "--order", &options.order }, { "--turns", &options.turns },
     };
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         if (strcmp(arg, numbers[i].name) == 0) {
@@ -198,7 +200,7 @@ static void set_default(int * option, int quick, int usual) {
 static void parse_options(int argc, char ** argv) {
     options = (struct options) {
         .libdir = getenv("VKCOMM_TEST_LIBDIR"), .slot_bytes = 8 << 20, .seed = 1, .repeat = 1,
-        .soak = -1, .life = -1, .two_comms = -1, .order = -1, .timeout = 120,
+        .soak = -1, .life = -1, .two_comms = -1, .order = -1, .turns = -1, .timeout = 120,
     };
     for (int i = 1; i < argc; i++) {
         if (parse_switch(argv[i])) {
@@ -214,6 +216,7 @@ static void parse_options(int argc, char ** argv) {
     set_default(&options.life, 20, 200);
     set_default(&options.two_comms, 100, 2000);
     set_default(&options.order, 100, 500);
+    set_default(&options.turns, 3000, 100000);
     if (options.libdir == NULL) {
         fail_usage("no backend directory", "give --lib-dir or VKCOMM_TEST_LIBDIR");
     }

@@ -20,6 +20,7 @@ static const struct {
     { "census", case_census, "prints what an unchanged process and a changed one differ in" },
     { "config", case_config, "NAME...: wrong and right values of these variables" },
     { "declined", case_declined, "TEXT...: no communicator, one WARN line with these texts" },
+    { "end", case_end, "[NAME]: the process ends so, with work in flight; names without one" },
     { "exec", case_exec, "children of a process with a live communicator" },
     { "exec-child", case_exec_child, "run by exec" },
     { "exit", case_exit, "the process ends with a live communicator" },

@@ -43,6 +43,7 @@ int case_caller(int argc, char ** argv);
 int case_census(int argc, char ** argv);
 int case_config(int argc, char ** argv);
 int case_declined(int argc, char ** argv);
+int case_end(int argc, char ** argv);
 int case_exec(int argc, char ** argv);
 int case_exec_child(int argc, char ** argv);
 int case_exit(int argc, char ** argv);

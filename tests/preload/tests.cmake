@@ -39,6 +39,13 @@ endforeach()
 probe_test(shim-fork-early ${SHIM} fork-early works)
 probe_test(go-fork-early ${GO_OBJECT} fork-early inert)
 
+# Every way to end, several times: what is in flight differs from run to run.
+set(ENDS_TIMES 3)
+if(VKCOMM_FULL_TESTS)
+    set(ENDS_TIMES 25)
+endif()
+script_test(ends ends ${SHIM} ${PROBE} ${ENDS_TIMES})
+
 # What only the shim can keep away.
 probe_test(exec ${SHIM} exec)
 foreach(limit below used enough)

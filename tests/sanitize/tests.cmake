@@ -1,0 +1,68 @@
+# The C parts with sanitizers. Included by build/tests.cmake, which has vkcomm_test, RANKS and EXACT.
+
+set(SANITIZE ${CMAKE_SOURCE_DIR}/tests/sanitize)
+set(RELAY_REDUCTIONS 300)
+if(VKCOMM_FULL_TESTS)
+    set(RELAY_REDUCTIONS 1200)
+endif()
+set(SAN_ARGUMENTS_relay ${RELAY_REDUCTIONS})
+foreach(kind address thread)
+    foreach(program relay registry)
+        if(TARGET ${program}-test-${kind})
+            vkcomm_test(san-${program}-${kind} sanitize $<TARGET_FILE:${program}-test-${kind}> ${SAN_ARGUMENTS_${program}})
+        else()
+            vkcomm_test(san-${program}-${kind} sanitize ${BUILD}/checks/no-compiler "-fsanitize=${kind}")
+        endif()
+    endforeach()
+endforeach()
+if(NOT TARGET harness-address OR NOT TARGET harness-thread)
+    return()
+endif()
+
+set(SAN_RANKS ${RANKS} lavapipe)
+set(SAN_ENV env VKCOMM_TEST_LIBDIR=${VKCOMM_LLAMA_LIBDIR} ${EXACT})
+# san_harness(NAME KIND RANKS OPTION VARIABLES CASE...): life is left out, as what a sanitizer keeps of freed memory would show there.
+function(san_harness name kind n option variables)
+    list(TRANSFORM ARGN PREPEND "--case;" OUTPUT_VARIABLE cases)
+    vkcomm_test(san-${name}-${kind} sanitize ${SAN_RANKS} ${n} ${SAN_ENV} ${variables} ${SANITIZE}/run ${option} ${kind}
+        $<TARGET_FILE:harness-${kind}> --ranks ${n} --quick ${cases})
+endfunction()
+
+# The shim alone is sanitized.
+if(NOT VKCOMM_FULL_TESTS)
+    san_harness(shim address 2 --shim-only "" lookup init sizes refusals order two-comms)
+    san_harness(shim thread 2 --shim-only "" lookup sizes two-comms held)
+    return()
+endif()
+
+# All of it: the Go object's C parts as well.
+foreach(kind address thread)
+    vkcomm_test(san-go-object-${kind} sanitize ${SANITIZE}/go-object ${kind})
+    set_tests_properties(san-go-object-${kind} PROPERTIES FIXTURES_SETUP go-object-${kind})
+    set(SANITIZED)
+    foreach(n 2 3)
+        san_harness(harness-n${n} ${kind} ${n} "" "" data lookup init sizes large signed-zero denormal nan refusals order two-comms soak held)
+        san_harness(harness-n${n}-p2p ${kind} ${n} "" GGML_VK_COMM_P2P=1 sizes large soak two-comms)
+        list(APPEND SANITIZED san-harness-n${n}-${kind} san-harness-n${n}-p2p-${kind})
+    endforeach()
+    san_harness(harness-n3-turns ${kind} 3 "" GGML_VK_COMM_FP32=0 turns)
+    list(APPEND SANITIZED san-harness-n3-turns-${kind})
+    set(cases caller fork exit)
+    if(kind STREQUAL address) # ThreadSanitizer's dlopen() has a lock of its own, which no child finds open again
+        list(APPEND cases fork-locks)
+    endif()
+    foreach(case ${cases})
+        vkcomm_test(san-preload-${case}-${kind} sanitize ${SAN_RANKS} 2 ${SAN_ENV} ${SANITIZE}/run ${kind}
+            $<TARGET_FILE:preload-probe-${kind}> ${case})
+        list(APPEND SANITIZED san-preload-${case}-${kind})
+    endforeach()
+    set_tests_properties(${SANITIZED} PROPERTIES FIXTURES_REQUIRED go-object-${kind})
+endforeach()
+if(TARGET layer-probe-address)
+    vkcomm_test(san-layer-sweep-address sanitize ${SAN_RANKS} 2 env VKCOMM_TEST_LIBDIR=${VKCOMM_LLAMA_LIBDIR}
+        ${SANITIZE}/sweep $<TARGET_FILE:layer-probe-address> $<TARGET_FILE:fault_layer>)
+    set_tests_properties(san-layer-sweep-address PROPERTIES FIXTURES_REQUIRED go-object-address TIMEOUT 3600)
+endif()
+foreach(kind address thread race cgocheck2)
+    vkcomm_test(san-go-test-${kind} sanitize ${SANITIZE}/go-test ${kind})
+endforeach()
