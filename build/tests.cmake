@@ -23,7 +23,7 @@ set(RANKS ${BUILD}/ranks)
 vkcomm_test(gofmt go ${BUILD}/checks/gofmt)
 vkcomm_test(imports go ${BUILD}/checks/imports)
 vkcomm_test(go-vet go ${GO} vet ./...)
-vkcomm_test(go-test-race go ${GO} test -race ./allreduce/... ./semaphores/...)
+vkcomm_test(go-test-race go ${GO} test -race ./allreduce/... ./semaphores/... ./plugin/choice/...)
 # Some packages open Vulkan devices; those of lavapipe, so that the result is the same on every machine.
 vkcomm_test(go-test go ${RANKS} lavapipe 2 ${GO} test ./...)
 # Inputs that nobody thought of, a fixed number of them, so that how long it takes does not decide what is tried.

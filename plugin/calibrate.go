@@ -9,24 +9,9 @@ import (
 	"time"
 
 	"ggmlvkcomm/allreduce"
+	"ggmlvkcomm/plugin/choice"
 	"ggmlvkcomm/vkimpl"
 )
-
-const (
-	// calibrationLimit bounds what a comm_init spends on measuring.
-	calibrationLimit = 100 * time.Millisecond
-	// calibrationPasses: the best of so many is taken.
-	calibrationPasses  = 3
-	calibrationLargest = 4 << 20
-	// calibrationSmall: below it fixed costs are all, and an algorithm with
-	// chunks is single-shot with more of them.
-	calibrationSmall = 128 << 10
-	// calibrationMargin is how much faster another algorithm must be: less is
-	// noise, and single-shot in F32 gives the bits of stock.
-	calibrationMargin = 0.9
-)
-
-var calibrationSizes = []int64{16 << 10, 64 << 10, 256 << 10, 1 << 20, calibrationLargest}
 
 // measured remembers the outcome for a set of devices: contexts come in pairs
 // (target and draft model) and are made again when a model is reloaded.
@@ -36,14 +21,14 @@ var measured struct {
 }
 
 type outcome struct {
-	rules []rule
+	rules choice.Rules
 	err   error // devices that were too slow once are not asked again
 }
 
 // calibrate measures the algorithms on the actual devices and returns which is
 // fastest at which size. An error says why it could not; the caller then keeps
 // its table. half is the staging half that is due, and comes back as it is then.
-func calibrate(ranks *vkimpl.Ranks, wide allreduce.Wire, half int) (rules []rule, next int, err error) {
+func calibrate(ranks *vkimpl.Ranks, wide allreduce.Wire, half int) (rules choice.Rules, next int, err error) {
 	key := fmt.Sprint(ranks.Kind(), wide, ranks.HasRelay())
 	for rank, d := range ranks.Devices {
 		key += fmt.Sprintf(" %x %v", d.DeviceUUID, ranks.StagingHandle(rank))
@@ -67,7 +52,7 @@ func calibrate(ranks *vkimpl.Ranks, wide allreduce.Wire, half int) (rules []rule
 	}
 	c.close()
 	if err == nil {
-		rules = fastest(calibrationSizes, times)
+		rules = choice.Fastest(choice.Sizes, times)
 	}
 	if measured.outcomes == nil {
 		measured.outcomes = map[string]outcome{}
@@ -94,7 +79,7 @@ type calibrationKey struct {
 
 func (c *calibration) run() (map[string][]float64, error) {
 	for r := range c.ranks.Devices {
-		b, binding, err := c.ranks.DeviceBuffer(r, calibrationLargest/4)
+		b, binding, err := c.ranks.DeviceBuffer(r, choice.Largest/4)
 		if err != nil {
 			return nil, err
 		}
@@ -103,12 +88,12 @@ func (c *calibration) run() (map[string][]float64, error) {
 	if err := c.warm(); err != nil {
 		return nil, err
 	}
-	c.deadline = time.Now().Add(calibrationLimit)
+	c.deadline = time.Now().Add(choice.Limit)
 	times := map[string][]float64{}
-	for _, bytes := range calibrationSizes {
-		for _, algorithm := range algorithmNames() {
+	for _, bytes := range choice.Sizes {
+		for _, algorithm := range choice.Names() {
 			seconds := math.Inf(1)
-			if slices.Contains(candidates(c.ranks, bytes), algorithm) {
+			if slices.Contains(choice.Candidates(c.ranks.HasRelay(), bytes), algorithm) {
 				var err error
 				if seconds, err = c.measure(algorithm, bytes); err != nil {
 					return nil, err
@@ -120,33 +105,12 @@ func (c *calibration) run() (map[string][]float64, error) {
 	return times, nil
 }
 
-// candidates for automatic choice at a size. The ring associates otherwise than
-// stock and is left to who asks for it.
-func candidates(ranks *vkimpl.Ranks, bytes int64) []string {
-	switch {
-	case bytes >= calibrationSmall:
-		return []string{allreduce.AlgorithmSingleShot, allreduce.AlgorithmPipeline, allreduce.AlgorithmTwoShot}
-	case ranks.HasRelay():
-		return []string{allreduce.AlgorithmSingleShot, allreduce.AlgorithmRelay}
-	}
-	return []string{allreduce.AlgorithmSingleShot}
-}
-
-// repeats of a size are queued behind each other, as a model's layers queue
-// theirs, so that the wait of the host at the end counts little: 1 ms or so.
-func repeats(bytes int64) int {
-	if bytes < calibrationSmall {
-		return 32
-	}
-	return 4
-}
-
 // warm runs every candidate once, which builds its kernels: that is not what is
 // measured, and is needed anyway.
 func (c *calibration) warm() error {
-	s := selection{wire: c.wide, wireFrom: defaultWireFrom}
-	for _, bytes := range []int64{calibrationSizes[0], calibrationLargest} {
-		for _, algorithm := range candidates(c.ranks, bytes) {
+	s := selection{wire: c.wide, wireFrom: choice.WireFrom}
+	for _, bytes := range []int64{choice.Sizes[0], choice.Largest} {
+		for _, algorithm := range choice.Candidates(c.ranks.HasRelay(), bytes) {
 			if err := c.submit(&s, algorithm, bytes); err != nil {
 				return err
 			}
@@ -172,11 +136,11 @@ func (c *calibration) rest() error {
 // measure returns the seconds that one reduction takes of several that are
 // queued, at best.
 func (c *calibration) measure(algorithm string, bytes int64) (float64, error) {
-	s := selection{wire: c.wide, wireFrom: defaultWireFrom}
+	s := selection{wire: c.wide, wireFrom: choice.WireFrom}
 	best := math.Inf(1)
-	for range calibrationPasses {
+	for range choice.Passes {
 		start := time.Now()
-		for range repeats(bytes) {
+		for range choice.Repeats(bytes) {
 			if err := c.submit(&s, algorithm, bytes); err != nil {
 				return 0, err
 			}
@@ -184,9 +148,9 @@ func (c *calibration) measure(algorithm string, bytes int64) (float64, error) {
 		if err := c.rest(); err != nil {
 			return 0, err
 		}
-		best = min(best, time.Since(start).Seconds()/float64(repeats(bytes)))
+		best = min(best, time.Since(start).Seconds()/float64(choice.Repeats(bytes)))
 		if time.Now().After(c.deadline) {
-			return 0, fmt.Errorf("it takes longer than %v", calibrationLimit)
+			return 0, fmt.Errorf("it takes longer than %v", choice.Limit)
 		}
 	}
 	return best, nil
@@ -223,45 +187,4 @@ func (c *calibration) close() {
 	for _, b := range c.buffers {
 		b.Close()
 	}
-}
-
-// fastest turns times[algorithm][i], at sizes[i], into rules. Sizes between two
-// measured ones change over at their geometric mean; the smallest size's choice
-// holds down to 0, the largest's up to max.
-func fastest(sizes []int64, times map[string][]float64) []rule {
-	var names []string
-	var cuts []int64
-	for i := range sizes {
-		name := allreduce.AlgorithmSingleShot
-		least := times[name][i] * calibrationMargin
-		for _, other := range algorithmNames() {
-			if t, ok := times[other]; ok && other != name && t[i] < least {
-				name, least = other, t[i]
-			}
-		}
-		if len(names) == 0 {
-			names = append(names, name)
-		} else if names[len(names)-1] != name {
-			names = append(names, name)
-			cuts = append(cuts, geometricMean(sizes[i-1], sizes[i]))
-		}
-	}
-	return rulesOf(names, cuts)
-}
-
-// geometricMean in whole KiB.
-func geometricMean(a, b int64) int64 {
-	return int64(math.Sqrt(float64(a)*float64(b))) >> 10 << 10
-}
-
-// rulesOf lets names[i] hold up to cuts[i].
-func rulesOf(names []string, cuts []int64) []rule {
-	cuts = append(slices.Sorted(slices.Values(cuts)), maxBytes)
-	var rules []rule
-	from := int64(0)
-	for i, to := range cuts {
-		rules = append(rules, rule{names[i], from, to})
-		from = to
-	}
-	return rules
 }

@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"ggmlvkcomm/allreduce"
+	"ggmlvkcomm/plugin/choice"
 	"ggmlvkcomm/semaphores"
 )
 
@@ -20,7 +21,7 @@ type Config struct {
 	Proxy     semaphores.Preference
 	FP32      bool
 	Ring      bool
-	Algo      []rule // nil: chosen by measurement
+	Algo      choice.Rules // nil: chosen by measurement
 	Wire      allreduce.Wire
 	StagingMB int // per rank
 	P2P       bool
@@ -29,8 +30,6 @@ type Config struct {
 	Parallel  bool
 	Check     bool
 }
-
-const defaultStagingMB = 16
 
 // variable is one name of the environment. parse returns false for a value
 // that is not among those accepted.
@@ -47,10 +46,10 @@ var variables = []variable{
 	{"GGML_VK_COMM_FP32", "1, 0, on, off", "0", func(c *Config, v string) bool { return parseSwitch(v, &c.FP32) }},
 	{"GGML_VK_COMM_WIRE", "f32, f16, bf16", "f16", parseWire},
 	{"GGML_VK_COMM_RING", "1, 0, on, off", "0", func(c *Config, v string) bool { return parseSwitch(v, &c.Ring) }},
-	{"GGML_VK_COMM_ALGO", "ranges from 0 to max as singleshot:0-256K,pipeline:256K-max, of " + strings.Join(algorithmNames(), ", "), "automatic",
-		func(c *Config, v string) (ok bool) { c.Algo, ok = parseAlgo(v); return ok }},
+	{"GGML_VK_COMM_ALGO", "ranges from 0 to max as singleshot:0-256K,pipeline:256K-max, of " + strings.Join(choice.Names(), ", "), "automatic",
+		func(c *Config, v string) (ok bool) { c.Algo, ok = choice.Parse(v); return ok }},
 	{"GGML_VK_COMM_PROXY", "1 (force), 0 (forbid), on, off", "automatic", parseProxy},
-	{"GGML_VK_COMM_STAGING_MB", "1 to 1024", strconv.Itoa(defaultStagingMB), parseStaging},
+	{"GGML_VK_COMM_STAGING_MB", "1 to 1024", strconv.Itoa(choice.StagingMB), parseStaging},
 	{"GGML_VK_COMM_P2P", "1, 0, on, off", "0", func(c *Config, v string) bool { return parseSwitch(v, &c.P2P) }},
 	{"GGML_VK_COMM_PARALLEL", "1, 0, on, off", "0", func(c *Config, v string) bool { return parseSwitch(v, &c.Parallel) }},
 	{"GGML_VK_COMM_LOG", "debug, info, warn, error, none", "info", func(c *Config, v string) bool { return parseLevel(v, &c.Log) }},
@@ -64,7 +63,7 @@ const prefix = "GGML_VK_COMM_"
 // lines, one for each value that was not used; overrides lists the others as
 // NAME=value.
 func readConfig(get func(name string) (string, bool), names []string) (c Config, overrides, complaints []string) {
-	c = Config{StagingMB: defaultStagingMB, Log: levelInfo, Wire: allreduce.F16}
+	c = Config{StagingMB: choice.StagingMB, Log: levelInfo, Wire: allreduce.F16}
 	for _, v := range variables {
 		value, ok := get(v.name)
 		if !ok {

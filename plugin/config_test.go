@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ggmlvkcomm/allreduce"
+	"ggmlvkcomm/plugin/choice"
 	"ggmlvkcomm/semaphores"
 )
 
@@ -21,7 +22,7 @@ func parse(env map[string]string) (Config, []string, []string) {
 func TestConfigDefaults(t *testing.T) {
 	got, overrides, complaints := parse(nil)
 	want := Config{StagingMB: 16, Log: levelInfo, Wire: allreduce.F16}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(rule{})); diff != "" || overrides != nil || complaints != nil {
+	if diff := cmp.Diff(want, got); diff != "" || overrides != nil || complaints != nil {
 		t.Errorf("%s overrides %q complaints %q", diff, overrides, complaints)
 	}
 }
@@ -42,14 +43,14 @@ func TestConfigAccepts(t *testing.T) {
 		{"GGML_VK_COMM_STATS", "on", func(c *Config) { c.Stats = true }},
 		{"GGML_VK_COMM_RING", "1", func(c *Config) { c.Ring = true }},
 		{"GGML_VK_COMM_WIRE", "BF16", func(c *Config) { c.Wire = allreduce.BF16 }},
-		{"GGML_VK_COMM_ALGO", "ring:0-max", func(c *Config) { c.Algo = []rule{{"ring", 0, maxBytes}} }},
+		{"GGML_VK_COMM_ALGO", "ring:0-max", func(c *Config) { c.Algo = choice.Rules{{Algorithm: "ring", From: 0, To: choice.MaxBytes}} }},
 		{"GGML_VK_COMM_P2P", "1", func(c *Config) { c.P2P = true }},
 		{"GGML_VK_COMM_CHECK", "1", func(c *Config) { c.Check = true }},
 	} {
 		got, overrides, complaints := parse(map[string]string{c.name: c.value})
 		want := Config{StagingMB: 16, Log: levelInfo, Wire: allreduce.F16}
 		c.want(&want)
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(rule{})); diff != "" {
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s=%s: %s", c.name, c.value, diff)
 		}
 		if len(complaints) != 0 || !cmp.Equal(overrides, []string{c.name + "=" + c.value}) {
@@ -64,7 +65,7 @@ func TestConfigRejects(t *testing.T) {
 	for _, v := range variables {
 		for _, value := range []string{"", "yes please", "-1", "1025", "2x"} {
 			got, overrides, complaints := parse(map[string]string{v.name: value})
-			if diff := cmp.Diff(Config{StagingMB: 16, Log: levelInfo, Wire: allreduce.F16}, got, cmp.AllowUnexported(rule{})); diff != "" {
+			if diff := cmp.Diff(Config{StagingMB: 16, Log: levelInfo, Wire: allreduce.F16}, got); diff != "" {
 				t.Errorf("%s=%q changed the configuration: %s", v.name, value, diff)
 			}
 			if len(overrides) != 0 || len(complaints) != 1 {

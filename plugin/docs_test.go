@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"ggmlvkcomm/plugin/choice"
 )
 
 func readText(t *testing.T, path string) string {
@@ -20,7 +22,7 @@ func readText(t *testing.T, path string) string {
 func TestDocsNameEveryVariable(t *testing.T) {
 	for _, path := range []string{"../README.md", "../docs/env.md"} {
 		text := readText(t, path)
-		for _, name := range append(variableNames(), algorithmNames()...) {
+		for _, name := range append(variableNames(), choice.Names()...) {
 			if !strings.Contains(text, "`"+name+"`") {
 				t.Errorf("%s does not name %s", path, name)
 			}

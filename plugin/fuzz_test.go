@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"ggmlvkcomm/allreduce"
+	"ggmlvkcomm/plugin/choice"
 )
 
 // environment reads NAME=VALUE lines; of two of one name the first counts, as
@@ -43,8 +44,8 @@ func checkConfig(c Config) error {
 			return fmt.Errorf("%d ranks: %w", world, err)
 		}
 		for _, r := range s.rules {
-			for _, bytes := range []int64{r.from, r.to - 1} {
-				if a := s.algorithm(bytes); a != r.algorithm && r.algorithm != allreduce.AlgorithmRelay || !isAlgorithm(a) {
+			for _, bytes := range []int64{r.From, r.To - 1} {
+				if a := s.algorithm(bytes); a != r.Algorithm && r.Algorithm != allreduce.AlgorithmRelay || !slices.Contains(choice.Names(), a) {
 					return fmt.Errorf("%d bytes are reduced by %q, the rule is %+v", bytes, a, r)
 				}
 			}
@@ -54,13 +55,13 @@ func checkConfig(c Config) error {
 }
 
 // checkRules: from 0 to the largest size without a gap.
-func checkRules(rules []rule) error {
+func checkRules(rules choice.Rules) error {
 	next := int64(0)
 	for _, r := range rules {
-		if r.from != next || r.to <= r.from || !isAlgorithm(r.algorithm) {
+		if r.From != next || r.To <= r.From || !slices.Contains(choice.Names(), r.Algorithm) {
 			return fmt.Errorf("rules %+v", rules)
 		}
-		next = r.to
+		next = r.To
 	}
 	if next != math.MaxInt64 {
 		return fmt.Errorf("rules %+v end at %d", rules, next)
@@ -117,7 +118,7 @@ func FuzzAlgo(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		rules, ok := parseAlgo(text)
+		rules, ok := choice.Parse(text)
 		if !ok {
 			return
 		}
@@ -126,7 +127,7 @@ func FuzzAlgo(f *testing.F) {
 		}
 		s := selection{rules: rules, wire: allreduce.F32}
 		printed, _, _ := strings.Cut(s.String(), " (")
-		if again, ok := parseAlgo(printed); !ok || !reflect.DeepEqual(rules, again) {
+		if again, ok := choice.Parse(printed); !ok || !reflect.DeepEqual(rules, again) {
 			t.Errorf("%q prints as %q, which reads as %+v", text, printed, again)
 		}
 	})

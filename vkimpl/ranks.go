@@ -136,6 +136,14 @@ func (r *Ranks) TransferQueues() (mask uint64) {
 	return mask
 }
 
+// Vendors are the PCI vendors of the ranks' devices.
+func (r *Ranks) Vendors() (vendors []uint32) {
+	for _, d := range r.Devices {
+		vendors = append(vendors, d.VendorID)
+	}
+	return vendors
+}
+
 // LeaveTransferQueues makes the ranks do without their transfer queues, of which
 // none may be in use. The ordering has to be made anew.
 func (r *Ranks) LeaveTransferQueues() {

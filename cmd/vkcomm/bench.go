@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ggmlvkcomm/allreduce"
+	"ggmlvkcomm/plugin/choice"
 	"ggmlvkcomm/semaphores"
 	"ggmlvkcomm/vkimpl"
 )
@@ -94,15 +95,13 @@ func (c *benchCmd) Validate() error {
 		return fmt.Errorf("--ranks is %d, accepted: 2 to %d", c.Ranks, allreduce.MaxWorld)
 	}
 	for _, name := range c.Algo {
-		if !slices.Contains(algorithmNames(), name) {
-			return fmt.Errorf("--algo %s: accepted are %s", name, strings.Join(algorithmNames(), ", "))
+		if !slices.Contains(choice.Names(), name) {
+			return fmt.Errorf("--algo %s: accepted are %s", name, strings.Join(choice.Names(), ", "))
 		}
 	}
 	_, err := c.wires()
 	return err
 }
-
-func algorithmNames() []string { return append(allreduce.Algorithms(), allreduce.AlgorithmRelay) }
 
 func (c *benchCmd) wires() (wires []allreduce.Wire, err error) {
 	all := []allreduce.Wire{allreduce.F32, allreduce.F16, allreduce.BF16}
@@ -243,10 +242,10 @@ func (b *bench) note(format, text string) {
 // algorithms in the order of rows; the relay, if any, comes last.
 func (b *bench) algorithms() []string {
 	if b.Algo == nil {
-		return algorithmNames()
+		return choice.Names()
 	}
 	var names []string
-	for _, name := range algorithmNames() {
+	for _, name := range choice.Names() {
 		if slices.Contains(b.Algo, name) {
 			names = append(names, name)
 		}

@@ -5,29 +5,16 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"ggmlvkcomm/allreduce"
+	"ggmlvkcomm/plugin/choice"
 	"ggmlvkcomm/semaphores"
 	"ggmlvkcomm/vkimpl"
 )
 
-// What plugin/select.go and plugin/calibrate.go decide with. A test compares the
-// constants.
-const (
-	defaultStagingMB  = 16
-	defaultWireFrom   = 1 << 20
-	calibrationMargin = 0.9
-	calibrationMillis = 100
-	calibrationPasses = 3 // the best counts
-	calibrationSmall  = 128 << 10
-)
-
-var choiceSizes = []int64{16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20}
-
-// choice is what a communicator over all ranks would do.
-type choice struct {
+// decision is what a communicator over all ranks would do.
+type decision struct {
 	Ordering string      `json:"ordering"`
 	Why      string      `json:"why,omitempty"`
 	Relay    string      `json:"relay"` // yes, or why not
@@ -46,13 +33,13 @@ type timesLine struct {
 
 // communicator tries one over all ranks.
 func (d *diagnosis) communicator(s *vkimpl.Standalone) {
-	g, err := openRig(s, s.Adopted, defaultStagingMB<<20, choiceSizes[len(choiceSizes)-1], semaphores.Auto)
+	g, err := openRig(s, s.Adopted, choice.StagingMB<<20, choice.Largest, semaphores.Auto)
 	if err != nil {
 		d.problem(fmt.Sprintf("no communicator over all ranks: %v", err), "see the devices above")
 		return
 	}
-	c := &choice{Ordering: string(g.ranks.Kind()), Why: g.why, Relay: "yes", SelfTest: "passed",
-		Wire: "f32 below " + sizeText(defaultWireFrom) + ", f16 from there on"}
+	c := &decision{Ordering: string(g.ranks.Kind()), Why: g.why, Relay: "yes", SelfTest: "passed",
+		Wire: "f32 below " + sizeText(choice.WireFrom) + ", f16 from there on"}
 	d.Communicator = c
 	g.openRelay()
 	if g.noRelay != "" {
@@ -97,18 +84,18 @@ func (g *rig) selfTest() (wrong int64, err error) {
 
 // measure times the candidates as a communicator does, with the difference that
 // it takes the time that it takes.
-func (c *choice) measure(g *rig) error {
-	if err := g.clear(choiceSizes[len(choiceSizes)-1] / 4); err != nil {
+func (c *decision) measure(g *rig) error {
+	if err := g.clear(choice.Largest / 4); err != nil {
 		return err
 	}
 	var took time.Duration
-	for _, bytes := range choiceSizes {
+	for _, bytes := range choice.Sizes {
 		line := timesLine{bytes, map[string]float64{}}
 		wire := allreduce.F32
-		if bytes >= defaultWireFrom {
+		if bytes >= choice.WireFrom {
 			wire = allreduce.F16
 		}
-		for _, name := range g.candidates(bytes) {
+		for _, name := range choice.Candidates(g.ranks.HasRelay(), bytes) {
 			w, err := g.reduction(name, wire, bytes, 0)
 			if err != nil {
 				return err
@@ -120,7 +107,7 @@ func (c *choice) measure(g *rig) error {
 				return err
 			}
 			start := time.Now()
-			seconds, err := g.measure(w, 0, calibrationPasses, repeats(bytes))
+			seconds, err := g.measure(w, 0, choice.Passes, choice.Repeats(bytes))
 			if err != nil {
 				return err
 			}
@@ -130,83 +117,31 @@ func (c *choice) measure(g *rig) error {
 		}
 		c.Times = append(c.Times, line)
 	}
-	c.Rules, c.Source = formatRules(fastest(c.Times)), "measured"
-	if took > calibrationMillis*time.Millisecond {
-		c.Source = fmt.Sprintf("measured here in %d ms; a communicator stops at %d ms and would use %s", took.Milliseconds(), calibrationMillis, formatRules(defaultRules(g.world)))
+	c.Rules, c.Source = rules(c.Times).String(), "measured"
+	if took > choice.Limit {
+		c.Source = fmt.Sprintf("measured here in %d ms; a communicator stops at %d ms and would use %s", took.Milliseconds(), choice.Limit.Milliseconds(), choice.Default(g.world))
 	}
 	return nil
 }
 
-// candidates at a size. Below a bound fixed costs are all, and the ring is left
-// to who asks for it.
-func (g *rig) candidates(bytes int64) []string {
-	switch {
-	case bytes >= calibrationSmall:
-		return []string{allreduce.AlgorithmSingleShot, allreduce.AlgorithmPipeline, allreduce.AlgorithmTwoShot}
-	case g.ranks.HasRelay():
-		return []string{allreduce.AlgorithmSingleShot, allreduce.AlgorithmRelay}
-	}
-	return []string{allreduce.AlgorithmSingleShot}
-}
-
-// repeats of a size are queued behind each other.
-func repeats(bytes int64) int {
-	if bytes < calibrationSmall {
-		return 32
-	}
-	return 4
-}
-
-// rule is an algorithm for sizes below to.
-type rule struct {
-	algorithm string
-	to        int64
-}
-
-// defaultRules are those of plugin/select.go's table.
-func defaultRules(world int) []rule {
-	if world == 2 {
-		return []rule{{allreduce.AlgorithmSingleShot, 8 << 20}, {allreduce.AlgorithmTwoShot, math.MaxInt64}}
-	}
-	return []rule{{allreduce.AlgorithmSingleShot, 256 << 10}, {allreduce.AlgorithmTwoShot, math.MaxInt64}}
-}
-
-// fastest is as in plugin/calibrate.go: single-shot unless another one is faster
-// by the margin, changing over at the geometric mean of two sizes.
-func fastest(times []timesLine) (rules []rule) {
+// rules that are fastest in times.
+func rules(times []timesLine) choice.Rules {
+	var sizes []int64
+	seconds := map[string][]float64{}
 	for i, line := range times {
-		name := allreduce.AlgorithmSingleShot
-		least := line.Us[name] * calibrationMargin
-		for _, other := range algorithmNames() {
-			if us, ok := line.Us[other]; ok && other != name && us < least {
-				name, least = other, us
+		sizes = append(sizes, line.Size)
+		for _, name := range choice.Names() {
+			us, ok := line.Us[name]
+			if !ok {
+				us = math.Inf(1)
 			}
+			seconds[name] = append(seconds[name][:i], 1e-6*us)
 		}
-		if n := len(rules); n > 0 && rules[n-1].algorithm == name {
-			continue
-		} else if n > 0 {
-			rules[n-1].to = int64(math.Sqrt(float64(times[i-1].Size)*float64(line.Size))) >> 10 << 10
-		}
-		rules = append(rules, rule{name, math.MaxInt64})
 	}
-	return rules
+	return choice.Fastest(sizes, seconds)
 }
 
-func formatRules(rules []rule) string {
-	var parts []string
-	from := "0"
-	for _, r := range rules {
-		to := "max"
-		if r.to != math.MaxInt64 {
-			to = sizeText(r.to)
-		}
-		parts = append(parts, fmt.Sprintf("%s:%s-%s", r.algorithm, from, to))
-		from = to
-	}
-	return strings.Join(parts, ",")
-}
-
-func (c *choice) print(w io.Writer) {
+func (c *decision) print(w io.Writer) {
 	fmt.Fprintf(w, "\na communicator over all ranks: %s ordering, self-test %s, relay: %s\n", c.Ordering, c.SelfTest, c.Relay)
 	if c.Rules == "" {
 		return
@@ -214,7 +149,7 @@ func (c *choice) print(w io.Writer) {
 	fmt.Fprintf(w, "  algorithms: %s (%s)\n  wire: %s\n", c.Rules, c.Source, c.Wire)
 	for _, line := range c.Times {
 		fmt.Fprintf(w, "  %5s:", sizeText(line.Size))
-		for _, name := range algorithmNames() {
+		for _, name := range choice.Names() {
 			if us, ok := line.Us[name]; ok {
 				fmt.Fprintf(w, "  %s %s us", name, fixed(us, 9))
 			}

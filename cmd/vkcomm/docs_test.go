@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"ggmlvkcomm/plugin/choice"
 )
 
 // The documentation and the man page name every subcommand, flag and variable.
@@ -38,7 +40,7 @@ func TestDocumentation(t *testing.T) {
 		for _, v := range variables {
 			need(v.name)
 		}
-		for _, name := range append(algorithmNames(), rowButterfly, rowWrite, rowRead) {
+		for _, name := range append(choice.Names(), rowButterfly, rowWrite, rowRead) {
 			need(name)
 		}
 	}

@@ -46,7 +46,7 @@ type diagnosis struct {
 	Devices      []deviceReport    `json:"devices"`
 	Ranks        []int             `json:"ranks"` // device of each rank
 	Matrix       [][]pairReport    `json:"matrix"`
-	Communicator *choice           `json:"communicator,omitempty"`
+	Communicator *decision         `json:"communicator,omitempty"`
 	Llama        *llamaReport      `json:"llama,omitempty"`
 	Findings     []finding         `json:"findings"`
 	OK           bool              `json:"ok"`

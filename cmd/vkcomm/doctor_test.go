@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -79,44 +78,14 @@ func TestReadLink(t *testing.T) {
 	}
 }
 
-// doctor decides as the plugin does.
-func TestChoiceIsThePlugins(t *testing.T) {
-	for _, c := range []struct{ file, pattern string }{
-		{"select.go", `const defaultWireFrom = 1 << 20`},
-		{"select.go", `allreduce.PipelineChunk\(s.wireFor\(bytes\).Bytes\(bytes/4\)\)`},
-		{"select.go", `const nvidia = 0x10de`},
-		{"calibrate.go", `\{allreduce.AlgorithmSingleShot, allreduce.AlgorithmPipeline, allreduce.AlgorithmTwoShot\}`},
-		{"select.go", `AlgorithmSingleShot, 0, 8 << 20\}, \{allreduce.AlgorithmTwoShot, 8 << 20, maxBytes`},
-		{"select.go", `AlgorithmSingleShot, 0, 256 << 10\}, \{allreduce.AlgorithmTwoShot, 256 << 10, maxBytes`},
-		{"config.go", `const defaultStagingMB = 16`},
-		{"calibrate.go", `calibrationMargin = 0.9`},
-		{"calibrate.go", `calibrationLimit = 100 \* time.Millisecond`},
-		{"calibrate.go", `calibrationPasses  *= 3`},
-		{"calibrate.go", `calibrationSmall  *= 128 << 10`},
-		{"calibrate.go", `AlgorithmSingleShot, allreduce.AlgorithmRelay\}`},
-		{"calibrate.go", `if bytes < calibrationSmall \{\s+return 32\s+\}\s+return 4`},
-		{"calibrate.go", `calibrationLargest  *= 4 << 20`},
-		{"calibrate.go", `calibrationSizes = \[\]int64\{16 << 10, 64 << 10, 256 << 10, 1 << 20, calibrationLargest\}`},
-	} {
-		text, err := os.ReadFile("../../plugin/" + c.file)
-		must(t, err)
-		if !regexp.MustCompile(c.pattern).Match(text) {
-			t.Errorf("plugin/%s has no %q any more: cmd/vkcomm/choose.go is to follow it", c.file, c.pattern)
-		}
-	}
-}
-
-func TestFastest(t *testing.T) {
+func TestRules(t *testing.T) {
 	times := []timesLine{
 		{16 << 10, map[string]float64{"singleshot": 10, "pipeline": 9.5, "relay": 5}},
 		{64 << 10, map[string]float64{"singleshot": 20, "pipeline": 19}},
 		{256 << 10, map[string]float64{"singleshot": 80, "pipeline": 40}},
 		{1 << 20, map[string]float64{"singleshot": 300, "pipeline": 100}},
 	}
-	if got, want := formatRules(fastest(times)), "relay:0-32K,singleshot:32K-128K,pipeline:128K-max"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-	if got, want := formatRules(defaultRules(3)), "singleshot:0-256K,twoshot:256K-max"; got != want {
+	if got, want := rules(times).String(), "relay:0-32K,singleshot:32K-128K,pipeline:128K-max"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

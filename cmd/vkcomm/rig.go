@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ggmlvkcomm/allreduce"
+	"ggmlvkcomm/plugin/choice"
 	"ggmlvkcomm/semaphores"
 	"ggmlvkcomm/vkimpl"
 )
@@ -171,25 +172,14 @@ type reduction struct {
 	bytes     int64
 }
 
-// transferQueues is the ranks whose copy queue writes for them, as
-// plugin/select.go has it: not on NVIDIA.
+// transferQueues is the ranks whose copy queue writes for them.
 func (g *rig) transferQueues() uint64 {
-	const nvidia = 0x10de
-	mask := g.ranks.TransferQueues()
-	for rank, d := range g.ranks.Devices {
-		if d.VendorID == nvidia {
-			mask &^= 1 << rank
-		}
-	}
-	return mask
+	return choice.CopyQueues(g.ranks.TransferQueues(), g.ranks.Vendors())
 }
 
 func (g *rig) reduction(algorithm string, wire allreduce.Wire, bytes int64, zero uint64) (*reduction, error) {
 	r := &reduction{algorithm: algorithm, bytes: bytes}
-	chunk := g.ranks.ChunkBytes()
-	if algorithm == allreduce.AlgorithmPipeline {
-		chunk = min(chunk, allreduce.PipelineChunk(wire.Bytes(bytes/4)))
-	}
+	chunk := choice.ChunkBytes(algorithm, wire.Bytes(bytes/4), g.ranks.ChunkBytes())
 	for half := range r.programs {
 		s, err := allreduce.Build(algorithm, allreduce.Params{World: g.world, Elements: bytes / 4, Wire: wire, Half: half,
 			HalfBytes: g.ranks.HalfBytes(), ChunkBytes: chunk, TransferQueue: g.transferQueues(), ZeroRanks: zero})

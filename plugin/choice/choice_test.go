@@ -1,0 +1,95 @@
+package choice
+
+import (
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"ggmlvkcomm/allreduce"
+)
+
+func TestParse(t *testing.T) {
+	rules, ok := Parse("singleshot:0-256K,pipeline:256K-3M,ring:3M-max")
+	want := Rules{{"singleshot", 0, 256 << 10}, {"pipeline", 256 << 10, 3 << 20}, {"ring", 3 << 20, MaxBytes}}
+	if !ok || !cmp.Equal(rules, want) {
+		t.Error(rules, ok)
+	}
+	for _, bad := range []string{
+		"", "singleshot", "singleshot:0", "singleshot:0-1M", "singleshot:1-max", "singleshot:0-1M,ring:2M-max",
+		"singleshot:0-1M,ring:1M-1M,ring:1M-max", "tree:0-max", "singleshot:0-max,", "singleshot:0-1G,ring:1G-max",
+		"singleshot:-1-max", "singleshot:0-99999999999999M,ring:99999999999999M-max",
+	} {
+		if rules, ok := Parse(bad); ok {
+			t.Errorf("%q accepted as %v", bad, rules)
+		}
+	}
+}
+
+// The log's form of rules is what the variable accepts.
+func TestPrintsWhatParseReads(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cuts := rapid.SliceOfNDistinct(rapid.Int64Range(1, 1<<32), 0, 4, rapid.ID).Draw(t, "cuts")
+		names := rapid.SliceOfN(rapid.SampledFrom(Names()), len(cuts)+1, len(cuts)+1).Draw(t, "names")
+		rules := rulesOf(names, cuts)
+		if got, ok := Parse(rules.String()); !ok || !cmp.Equal(got, rules) {
+			t.Fatalf("%s: %v %v", rules, got, ok)
+		}
+	})
+}
+
+func TestFastest(t *testing.T) {
+	times := map[string][]float64{
+		"singleshot": {10, 20, 100, 400},
+		"pipeline":   {30, 25, 60, 200},
+		"twoshot":    {40, 40, 61, 300},
+	}
+	if got := Fastest([]int64{16 << 10, 1 << 20}, map[string][]float64{"singleshot": {50, 100}, "relay": {20, math.Inf(1)}}); !cmp.Equal(got,
+		Rules{{"relay", 0, 128 << 10}, {"singleshot", 128 << 10, MaxBytes}}) {
+		t.Error(got)
+	}
+	got := Fastest([]int64{16 << 10, 64 << 10, 256 << 10, 1 << 20}, times)
+	if want := (Rules{{"singleshot", 0, 128 << 10}, {"pipeline", 128 << 10, MaxBytes}}); !cmp.Equal(got, want) {
+		t.Error(got)
+	}
+}
+
+// What is within the margin stays with single-shot.
+func TestFastestByTheMargin(t *testing.T) {
+	for pipeline, want := range map[float64]string{100: "singleshot:0-max", 91: "singleshot:0-max", 89: "pipeline:0-max"} {
+		if got := Fastest([]int64{1 << 20}, map[string][]float64{"singleshot": {100}, "pipeline": {pipeline}}); got.String() != want {
+			t.Errorf("%g against 100: %v, want %s", pipeline, got, want)
+		}
+	}
+}
+
+func TestRelayGivesWay(t *testing.T) {
+	rules := Rules{{allreduce.AlgorithmRelay, 0, MaxBytes}}
+	if got := rules.Algorithm(4, false); got != allreduce.AlgorithmSingleShot {
+		t.Errorf("without a relay: %s", got)
+	}
+	for bytes, want := range map[int64]string{4: "relay", RelayBytes: "relay", RelayBytes + 4: "singleshot"} {
+		if got := rules.Algorithm(bytes, true); got != want {
+			t.Errorf("%d bytes: %s, want %s", bytes, got, want)
+		}
+	}
+}
+
+func TestCopyQueues(t *testing.T) {
+	if got := CopyQueues(0b1011, []uint32{0x1002, 0x10de, 0x1002, 0x8086}); got != 0b1001 {
+		t.Errorf("%#b", got)
+	}
+}
+
+func TestEverySizeHasCandidates(t *testing.T) {
+	for _, relay := range []bool{false, true} {
+		for _, bytes := range Sizes {
+			for _, name := range Candidates(relay, bytes) {
+				if name == allreduce.AlgorithmRelay && bytes > RelayBytes {
+					t.Errorf("%d bytes: %s takes %d at most", bytes, name, int64(RelayBytes))
+				}
+			}
+		}
+	}
+}
