@@ -43,7 +43,7 @@ func (a answer) text() string { return fmt.Sprint(a.Content, a.Tokens) }
 // must be as fast as before the first. Speeds are compared within one run, the best of several chats each, since other load
 // only ever makes a chat slower.
 func longPrompts(s *settings) error {
-	const promptTokens, chats, chatTokens, least = 3000, 5, 32, 0.8
+	const promptTokens, chats, chatTokens, least = 1500, 5, 32, 0.8
 	talk := func(srv *server) ([]string, error) {
 		var said []string
 		var speeds []float64
@@ -78,7 +78,8 @@ func longPrompts(s *settings) error {
 		}
 		return said, nil
 	}
-	arguments := []string{"-m", s.model, "-c", "4096", "-np", "1"}
+	// In one batch, so that its tensors are beyond 1 MiB: cut to rounds, and 16 bits on the wire unless told otherwise.
+	arguments := []string{"-m", s.model, "-c", "2048", "-b", "2048", "-ub", "2048", "-np", "1"}
 	if err := s.alike(1, arguments, talk); err != nil {
 		return err
 	}

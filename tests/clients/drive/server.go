@@ -96,7 +96,7 @@ func (s *settings) start(m mode, arguments ...string) (*server, error) {
 	srv.url = fmt.Sprintf("http://127.0.0.1:%d", port)
 	srv.cmd.Env = environment(m, s.shim)
 	srv.cmd.Stdout, srv.cmd.Stderr = log, log
-	srv.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	srv.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // no orphan of a test that timed out
 	if err := srv.cmd.Start(); err != nil {
 		return nil, err
 	}
