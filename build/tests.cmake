@@ -1,7 +1,7 @@
 # What ctest runs. Included by CMakeLists.txt; the programs come from tests/CMakeLists.txt.
 #
 # Labels: go, abi, preload (the hooks), vulkan (ranks on lavapipe), fault (a driver that fails), cli (vkcomm), host (real
-# llama.cpp runs), gpu (real GPUs; skipped by name where there are none),
+# llama.cpp runs), client (llama.cpp's own programs, --full only), gpu (real GPUs; skipped by name where there are none),
 # sanitize (C with sanitizers).
 
 # vkcomm_test(NAME LABEL COMMAND...): one test with the environment that the scripts of build/ expect.
@@ -209,13 +209,48 @@ if(TARGET llama-run AND TARGET make-gguf)
     host_test(host-n2-parallel host lavapipe 2 tiny GGML_VK_COMM_PARALLEL=1)
     host_test(host-n3-parallel host lavapipe 3 tiny GGML_VK_COMM_PARALLEL=1)
     vkcomm_test(host-n2-steady host ${BUILD}/checks/steady)
+
+    # Uneven shares, ranks with none, experts, embeddings. Under KEEP, without which stock crashes on lavapipe in some of these.
+    get_target_property(KEEP_DIR keep_layer MANIFEST_DIR)
+    set(KEEP env VK_LAYER_PATH=${KEEP_DIR} VK_INSTANCE_LAYERS=VK_LAYER_VKCOMM_keep)
+    # kept_test(NAME RANKS SIZE ARGUMENT...): like host_test, with llama-run's arguments.
+    function(kept_test name ranks size)
+        vkcomm_test(host-${name} host ${KEEP} ${BUILD}/host-compare lavapipe ${ranks} ${size} ${EXACT} -- ${ARGN})
+    endfunction()
+    set(SHORT --prompt-tokens 24 --gen 8)
+    kept_test(n2-split-2-1 2 tiny ${SHORT} --tensor-split 2,1)
+    kept_test(n2-split-1-0 2 tiny ${SHORT} --tensor-split 1,0)
+    kept_test(n2-moe 2 moe ${SHORT})
+    kept_test(n2-embeddings 2 tiny --prompt-tokens 100 --gen 0 --embeddings mean)
     if(VKCOMM_FULL_TESTS)
         host_test(host-n2-small host lavapipe 2 small)
         host_test(host-n4-small host lavapipe 4 small)
+        kept_test(n2-split-3-1 2 tiny ${SHORT} --tensor-split 3,1)
+        kept_test(n2-split-0-1 2 tiny ${SHORT} --tensor-split 0,1)
+        kept_test(n2-moe-split-3-1 2 moe ${SHORT} --tensor-split 3,1)
+        kept_test(n3-eight-heads 3 tiny ${SHORT})
+        kept_test(n3-split-2-1-1 3 twelve ${SHORT} --tensor-split 2,1,1)
+        kept_test(n3-split-1-0-1 3 twelve ${SHORT} --tensor-split 1,0,1)
+        kept_test(n3-moe 3 moe ${SHORT})
+        foreach(pooling none last)
+            kept_test(n2-embeddings-${pooling} 2 tiny --prompt-tokens 100 --gen 0 --embeddings ${pooling})
+        endforeach()
+        foreach(ubatch 1 7 64 512 2048)
+            kept_test(n2-ubatch-${ubatch} 2 tiny --prompt-tokens 2100 --gen 4 --ubatch ${ubatch})
+        endforeach()
+        # 8 MB of weights and 4 MiB of KV cache in buffers of at most 2 MB
+        vkcomm_test(host-n2-many-buffers host
+            ${KEEP} GGML_VK_FORCE_MAX_ALLOCATION_SIZE=2000000 GGML_VK_FORCE_MAX_BUFFER_SIZE=2000000
+            ${BUILD}/host-compare lavapipe 2 tiny ${EXACT} -- --prompt-tokens 200 --gen 4 --ctx 2048)
         # installs into a fresh Debian, for which it wants root and a mirror
         vkcomm_test(package host env VKCOMM_LLAMA_LIBDIR=${VKCOMM_LLAMA_LIBDIR} ${BUILD}/checks/package)
         set_tests_properties(package PROPERTIES TIMEOUT 1800)
     endif()
     host_test(host-gpu-n2 gpu gpu 2 small)
     host_test(host-gpu-n4 gpu gpu 4 small)
+endif()
+
+# ---- llama.cpp's own programs ---------------------------------------------------------------------------------------------
+if(VKCOMM_FULL_TESTS AND TARGET make-gguf)
+    include(tests/clients/tests.cmake)
 endif()

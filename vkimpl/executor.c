@@ -183,7 +183,9 @@ void vkcomm_executor_fatal(struct vkcomm_executor *x, const char *what, VkResult
     snprintf(line, sizeof(line),
              "%s failed (VkResult %d) after part of an AllReduce was submitted; its result would be wrong, aborting",
              what, result);
-    x->log(4 /* GGML_LOG_LEVEL_ERROR */, line);
+    /* Not through the host's logger: llama.cpp's writes from a thread, which
+     * has not done so when the process ends here, and llama-bench's drops it. */
+    fprintf(stderr, "ggml_vk_comm: %s\n", line);
     release_all(x);
     abort();
 }

@@ -103,6 +103,10 @@ static int reduce_all(const struct world * world, void * comm) {
     return outcome;
 }
 
+static void drop_line(enum ggml_log_level level, const char * text, void * context) {
+    (void) level, (void) text, (void) context;
+}
+
 int main(int argc, char ** argv) {
     enum { WATCHDOG_SECONDS = 60 };
     const char * libdir = getenv("VKCOMM_TEST_LIBDIR");
@@ -114,6 +118,9 @@ int main(int argc, char ** argv) {
     }
     if (argc > 1) {
         find_layer(argv[1]);
+    }
+    if (getenv("LAYER_PROBE_QUIET") != NULL) {
+        ggml_log_set(drop_line, NULL);
     }
     ranks_find_trio();
     if (trio.init == NULL) {

@@ -6,8 +6,9 @@
  * with the plugin preloaded and once without. stdout carries results only.
  */
 #define _POSIX_C_SOURCE 200809L
+#include "options.h"
+
 #include "ggml-backend.h"
-#include "llama.h"
 
 #include <errno.h>
 #include <math.h>
@@ -17,26 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-static const char usage[] =
-    "usage: llama-run --model FILE --lib-dir DIR [options]\n"
-    "       llama-run --compare FILE FILE     compare two --logits files bit by bit\n"
-    "  --split-mode none|layer|tensor (tensor)   --n-gpu-layers N|all (all)\n"
-    "  --prompt-tokens N (64)    --gen N (16)    --seed N (1)      --repeat N (1)\n"
-    "  --batch N (prompt)        --ubatch N (512)  --ctx N (prompt + gen)  --threads N (1)\n"
-    "  --flash-attn on|off|auto (on; tensor mode needs it)\n"
-    "  --logits FILE   write the logits of every position and step as float32\n"
-    "  --all-logits    compute and hash every position's logits even without --logits\n"
-    "  --json          one JSON object a line instead of text\n"
-    "DIR defaults to $VKCOMM_TEST_LIBDIR.\n";
-
-struct run_options {
-    const char *               model, * libdir, * logits;
-    enum llama_split_mode      split;
-    enum llama_flash_attn_type flash;
-    int64_t                    gpu_layers, prompt, gen, batch, ubatch, ctx, threads, repeat, seed;
-    bool                       json, all_logits;
-};
 
 static uint64_t fnv64(uint64_t hash, const void * data, size_t bytes) {
     const unsigned char * p = data;
@@ -91,20 +72,35 @@ struct session {
     struct result              result;
 };
 
-/* Takes row i of the last decode into the hash and the file. */
-static const float * take_logits(struct session * s, int i) {
-    const float * row = llama_get_logits_ith(s->ctx, i);
+/* Takes n values of the last decode into the hash and the file. */
+static const float * take(struct session * s, const float * row, int n) {
     if (row == NULL) {
-        die("no logits for an output", s->opt->model);
+        die("an output is missing", s->opt->model);
     }
-    s->result.logits_hash = fnv64(s->result.logits_hash, row, s->n_vocab * sizeof(float));
-    for (int v = 0; v < s->n_vocab; v++) {
+    s->result.logits_hash = fnv64(s->result.logits_hash, row, n * sizeof(float));
+    for (int v = 0; v < n; v++) {
         s->result.finite = s->result.finite && isfinite(row[v]);
     }
-    if (s->file != NULL && fwrite(row, sizeof(float), s->n_vocab, s->file) != (size_t) s->n_vocab) {
+    if (s->file != NULL && fwrite(row, sizeof(float), n, s->file) != (size_t) n) {
         die(s->opt->logits, strerror(errno));
     }
     return row;
+}
+
+static const float * take_logits(struct session * s, int i) {
+    return take(s, llama_get_logits_ith(s->ctx, i), s->n_vocab);
+}
+
+/* What an embedding model gives for the batch just decoded: one row, or one a token without pooling. */
+static void take_embeddings(struct session * s, int64_t count) {
+    const int n_embd = llama_model_n_embd(llama_get_model(s->ctx));
+    if (s->opt->pooling != LLAMA_POOLING_TYPE_NONE) {
+        take(s, llama_get_embeddings_seq(s->ctx, 0), n_embd);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        take(s, llama_get_embeddings_ith(s->ctx, (int32_t) i), n_embd);
+    }
 }
 
 static llama_token best_token(const struct session * s, const float * row) {
@@ -141,10 +137,14 @@ static llama_token run_prompt(struct session * s, struct llama_batch batch) {
         const int64_t rest  = s->opt->prompt - first;
         const int64_t count = rest < s->opt->batch ? rest : s->opt->batch;
         const bool    last  = count == rest;
-        fill_batch(&batch, s->prompt, first, count, s->opt->all_logits, last);
+        fill_batch(&batch, s->prompt, first, count, s->opt->all_logits || s->opt->embeddings, last);
         const double start = now();
         decode(s, batch);
         s->result.prompt_seconds += now() - start;
+        if (s->opt->embeddings) {
+            take_embeddings(s, count);
+            continue;
+        }
         for (int64_t i = 0; i < count; i++) {
             if (batch.logits[i]) {
                 next = best_token(s, take_logits(s, (int) i));
@@ -180,6 +180,7 @@ static struct llama_model * load_model(const struct run_options * o) {
     struct llama_model_params params = llama_model_default_params();
     params.n_gpu_layers = (int32_t) o->gpu_layers;
     params.split_mode   = o->split;
+    params.tensor_split = o->tensor_split;
     struct llama_model * model = llama_model_load_from_file(o->model, params);
     if (model == NULL) {
         die("cannot load", o->model);
@@ -195,6 +196,8 @@ static struct llama_context * make_context(const struct run_options * o, struct 
     params.n_threads       = (int32_t) o->threads;
     params.n_threads_batch = (int32_t) o->threads;
     params.flash_attn_type = o->flash;
+    params.embeddings      = o->embeddings;
+    params.pooling_type    = o->embeddings ? o->pooling : LLAMA_POOLING_TYPE_UNSPECIFIED;
     params.no_perf         = true;
     struct llama_context * ctx = llama_init_from_model(model, params);
     if (ctx == NULL) {
@@ -298,104 +301,11 @@ static int compare(const char * path_a, const char * path_b) {
     return equal ? 0 : 1;
 }
 
-/* ---- options ------------------------------------------------------------------------ */
-
-static void fail_usage(const char * what, const char * value) {
-    fprintf(stderr, "llama-run: %s: %s\n%s", what, value, usage);
-    exit(2);
-}
-
-static int choose(const char * name, const char * value, const char * const choices[]) {
-    for (int i = 0; choices[i] != NULL; i++) {
-        if (strcmp(value, choices[i]) == 0) {
-            return i;
-        }
-    }
-    fail_usage(name, value);
-    return 0;
-}
-
-static int64_t parse_number(const char * name, const char * text, int64_t least) {
-    char *          end;
-    const long long value = strtoll(text, &end, 10);
-    if (end == text || *end != '\0' || value < least) {
-        fail_usage(name, text);
-    }
-    return value;
-}
-
-static bool parse_switch(struct run_options * o, const char * arg) {
-    o->json       = o->json || strcmp(arg, "--json") == 0;
-    o->all_logits = o->all_logits || strcmp(arg, "--all-logits") == 0;
-    return strcmp(arg, "--json") == 0 || strcmp(arg, "--all-logits") == 0;
-}
-
-static void parse_choice(struct run_options * o, const char * arg, const char * value) {
-    static const char * const splits[]  = { "none", "layer", "tensor", NULL };
-    static const char * const flashes[] = { "auto", "off", "on", NULL };
-    static const enum llama_split_mode split_of[] = { LLAMA_SPLIT_MODE_NONE, LLAMA_SPLIT_MODE_LAYER, LLAMA_SPLIT_MODE_TENSOR };
-    static const enum llama_flash_attn_type flash_of[] = {
-        LLAMA_FLASH_ATTN_TYPE_AUTO, LLAMA_FLASH_ATTN_TYPE_DISABLED, LLAMA_FLASH_ATTN_TYPE_ENABLED,
-    };
-    if (strcmp(arg, "--model") == 0) {
-        o->model = value;
-    } else if (strcmp(arg, "--lib-dir") == 0) {
-        o->libdir = value;
-    } else if (strcmp(arg, "--logits") == 0) {
-        o->logits = value;
-    } else if (strcmp(arg, "--split-mode") == 0) {
-        o->split = split_of[choose(arg, value, splits)];
-    } else if (strcmp(arg, "--flash-attn") == 0) {
-        o->flash = flash_of[choose(arg, value, flashes)];
-    } else if (strcmp(arg, "--n-gpu-layers") == 0) {
-        o->gpu_layers = strcmp(value, "all") == 0 ? -1 : parse_number(arg, value, 0);
-    } else {
-        fail_usage("unknown option", arg);
-    }
-}
-
-static void parse_value(struct run_options * o, const char * arg, const char * value) {
-    const struct { const char * name; int64_t * to, least; } numbers[] = {
-        { "--prompt-tokens", &o->prompt, 1 }, { "--gen", &o->gen, 0 }, { "--batch", &o->batch, 1 }, { "--ubatch", &o->ubatch, 1 },
-        { "--ctx", &o->ctx, 1 }, { "--threads", &o->threads, 1 }, { "--repeat", &o->repeat, 1 }, { "--seed", &o->seed, 0 },
-    };
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        if (strcmp(arg, numbers[i].name) == 0) {
-            *numbers[i].to = parse_number(arg, value, numbers[i].least);
-            return;
-        }
-    }
-    parse_choice(o, arg, value);
-}
-
-static void parse_options(struct run_options * o, int argc, char ** argv) {
-    for (int i = 1; i < argc; i++) {
-        if (parse_switch(o, argv[i])) {
-            continue;
-        }
-        if (i + 1 == argc) {
-            fail_usage("unknown option, or its value is missing", argv[i]);
-        }
-        parse_value(o, argv[i], argv[i + 1]);
-        i++;
-    }
-    if (o->model == NULL || o->libdir == NULL) {
-        fail_usage("missing", "--model or --lib-dir");
-    }
-    o->batch      = o->batch > 0 ? o->batch : o->prompt;
-    o->ubatch     = o->ubatch < o->batch ? o->ubatch : o->batch;
-    o->ctx        = o->ctx > 0 ? o->ctx : o->prompt + o->gen;
-    o->all_logits = o->all_logits || o->logits != NULL;
-}
-
 int main(int argc, char ** argv) {
     if (argc == 4 && strcmp(argv[1], "--compare") == 0) {
         return compare(argv[2], argv[3]);
     }
-    struct run_options o = {
-        .libdir = getenv("VKCOMM_TEST_LIBDIR"), .split = LLAMA_SPLIT_MODE_TENSOR, .flash = LLAMA_FLASH_ATTN_TYPE_ENABLED,
-        .gpu_layers = -1, .prompt = 64, .gen = 16, .ubatch = 512, .threads = 1, .repeat = 1, .seed = 1,
-    };
+    struct run_options o;
     parse_options(&o, argc, argv);
     return run(&o);
 }
