@@ -183,3 +183,6 @@ if(TARGET llama-run AND TARGET make-gguf)
     host_test(host-gpu-n2 gpu gpu 2 small)
     host_test(host-gpu-n4 gpu gpu 4 small)
 endif()
+
+# ---- other llama.cpp, other programs ----------------------------------------------------------------------------------------
+include(tests/hosts/tests.cmake)
