@@ -1,6 +1,7 @@
 /*
- * make-gguf - writes a model of the llama architecture with random weights and
- * no vocabulary, so that tests and measurements need no download.
+ * make-gguf - writes a model of the llama architecture with random weights, so
+ * that tests and measurements need no download. It has experts on request, and
+ * a vocabulary on request, for programs that take text.
  *
  * Same options and seed: same bytes. Weights are normal with a deviation of
  * 0.02, which keeps every logit finite. They come from one block of random
@@ -21,11 +22,14 @@ static const char usage[] =
     "usage: make-gguf --out FILE [options]\n"
     "  --n-embd N     (512)   --n-layer N  (4)     --n-head N  (8)  --n-head-kv N (n-head)\n"
     "  --n-ff N       (2.75 x n-embd)              --n-vocab N (1024)\n"
-    "  --n-ctx N      (4096)  --type f32|f16 (f32) --seed N    (1)\n";
+    "  --n-ctx N      (4096)  --type f32|f16 (f32) --seed N    (1)\n"
+    "  --n-expert N   (none: no mixture of experts)  --n-expert-used N (2)\n"
+    "  --vocab none|text (none)  text: single bytes, ASCII and made-up words, 355 tokens at least\n";
 
 struct model {
     const char *   out;
-    int64_t        n_embd, n_layer, n_head, n_head_kv, n_ff, n_vocab, n_ctx, seed;
+    int64_t        n_embd, n_layer, n_head, n_head_kv, n_ff, n_vocab, n_ctx, n_expert, n_expert_used, seed;
+    bool           text; /* has a vocabulary */
     enum ggml_type type; /* of matrices; norms are always F32 */
 };
 
@@ -74,6 +78,58 @@ static void set_u32(struct gguf_context * gguf, const char * key, int64_t value)
     gguf_set_val_u32(gguf, key, (uint32_t) value);
 }
 
+/* A vocabulary as SentencePiece makes them: three special tokens, all bytes, then
+ * single characters, and words of letters up to n tokens. */
+enum { BYTES_FIRST = 3, CHARS_FIRST = BYTES_FIRST + 256, WORDS_FIRST = CHARS_FIRST + 96 };
+
+enum { TOKEN_BYTES = 8 };
+
+static void name_token(char * name, int64_t i) {
+    static const char * const special[] = { "<unk>", "<s>", "</s>" };
+    if (i < BYTES_FIRST) {
+        strcpy(name, special[i]);
+    } else if (i < CHARS_FIRST) {
+        snprintf(name, TOKEN_BYTES, "<0x%02X>", (unsigned) (i - BYTES_FIRST) & 0xff);
+    } else if (i == CHARS_FIRST) {
+        strcpy(name, "\xe2\x96\x81"); /* U+2581, their space */
+    } else if (i < WORDS_FIRST) {
+        snprintf(name, TOKEN_BYTES, "%c", (char) (' ' + i - CHARS_FIRST - 1));
+    } else {
+        int64_t rest = i - WORDS_FIRST; /* of two letters, or more where these are used up */
+        int     length = 0;
+        do {
+            name[length++] = (char) ('a' + rest % 26);
+            rest /= 26;
+        } while (rest > 0 || length < 2);
+        name[length] = '\0';
+    }
+}
+
+static void describe_vocab(struct gguf_context * gguf, int64_t n) {
+    enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, BYTE = 6 };
+    char (* names)[TOKEN_BYTES] = calloc(n, TOKEN_BYTES);
+    const char ** tokens = calloc(n, sizeof(*tokens));
+    float *       scores = calloc(n, sizeof(*scores));
+    int32_t *     types  = calloc(n, sizeof(*types));
+    for (int64_t i = 0; i < n; i++) {
+        name_token(names[i], i);
+        tokens[i] = names[i];
+        scores[i] = (float) -i;
+        types[i]  = i == 0 ? UNKNOWN : i < BYTES_FIRST ? CONTROL : i < CHARS_FIRST ? BYTE : NORMAL;
+    }
+    gguf_set_val_str(gguf, "tokenizer.ggml.model", "llama");
+    gguf_set_arr_str(gguf, "tokenizer.ggml.tokens", tokens, n);
+    gguf_set_arr_data(gguf, "tokenizer.ggml.scores", GGUF_TYPE_FLOAT32, scores, n);
+    gguf_set_arr_data(gguf, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, types, n);
+    set_u32(gguf, "tokenizer.ggml.unknown_token_id", 0);
+    set_u32(gguf, "tokenizer.ggml.bos_token_id", 1);
+    set_u32(gguf, "tokenizer.ggml.eos_token_id", 2);
+    free(types);
+    free(scores);
+    free(tokens);
+    free(names);
+}
+
 static void describe(struct gguf_context * gguf, const struct model * m) {
     gguf_set_val_str(gguf, "general.architecture", "llama");
     gguf_set_val_str(gguf, "general.name", "random weights");
@@ -88,43 +144,58 @@ static void describe(struct gguf_context * gguf, const struct model * m) {
     set_u32(gguf, "llama.vocab_size", m->n_vocab);
     gguf_set_val_f32(gguf, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
     gguf_set_val_f32(gguf, "llama.rope.freq_base", 10000.0f);
-    gguf_set_val_str(gguf, "tokenizer.ggml.model", "no_vocab");
+    if (m->n_expert > 0) {
+        set_u32(gguf, "llama.expert_count", m->n_expert);
+        set_u32(gguf, "llama.expert_used_count", m->n_expert_used);
+    }
+    if (m->text) {
+        describe_vocab(gguf, m->n_vocab);
+    } else {
+        gguf_set_val_str(gguf, "tokenizer.ggml.model", "no_vocab");
+    }
 }
 
-static void add(struct gguf_context * gguf, struct ggml_context * ctx, const char * name, enum ggml_type type, int64_t ne0,
-                int64_t ne1) {
-    struct ggml_tensor * t = ne1 > 0 ? ggml_new_tensor_2d(ctx, type, ne0, ne1) : ggml_new_tensor_1d(ctx, type, ne0);
+/* ne: dimensions, the last of which may be 0 for "none". */
+static void add(struct gguf_context * gguf, struct ggml_context * ctx, const char * name, enum ggml_type type,
+                const int64_t ne[3]) {
+    struct ggml_tensor * t = ggml_new_tensor(ctx, type, ne[1] == 0 ? 1 : ne[2] == 0 ? 2 : 3, ne);
     ggml_set_name(t, name);
     gguf_add_tensor(gguf, t);
 }
 
 static void add_layer(struct gguf_context * gguf, struct ggml_context * ctx, const struct model * m, int64_t layer) {
     const int64_t n_kv = m->n_embd / m->n_head * m->n_head_kv;
-    const struct { const char * name; int64_t ne0, ne1; } parts[] = {
-        { "attn_norm", m->n_embd, 0 },
-        { "attn_q", m->n_embd, m->n_embd },
-        { "attn_k", m->n_embd, n_kv },
-        { "attn_v", m->n_embd, n_kv },
-        { "attn_output", m->n_embd, m->n_embd },
-        { "ffn_norm", m->n_embd, 0 },
-        { "ffn_gate", m->n_embd, m->n_ff },
-        { "ffn_up", m->n_embd, m->n_ff },
-        { "ffn_down", m->n_ff, m->n_embd },
+    const bool    moe  = m->n_expert > 0;
+    const struct { const char * name; int64_t ne[3]; } parts[] = {
+        { "attn_norm", { m->n_embd } },
+        { "attn_q", { m->n_embd, m->n_embd } },
+        { "attn_k", { m->n_embd, n_kv } },
+        { "attn_v", { m->n_embd, n_kv } },
+        { "attn_output", { m->n_embd, m->n_embd } },
+        { "ffn_norm", { m->n_embd } },
+        { moe ? "ffn_gate_inp" : NULL, { m->n_embd, m->n_expert } },
+        { moe ? "ffn_gate_exps" : "ffn_gate", { m->n_embd, m->n_ff, m->n_expert } },
+        { moe ? "ffn_up_exps" : "ffn_up", { m->n_embd, m->n_ff, m->n_expert } },
+        { moe ? "ffn_down_exps" : "ffn_down", { m->n_ff, m->n_embd, m->n_expert } },
     };
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         char name[64];
+        if (parts[i].name == NULL) {
+            continue;
+        }
         snprintf(name, sizeof(name), "blk.%lld.%s.weight", (long long) layer, parts[i].name);
-        add(gguf, ctx, name, parts[i].ne1 == 0 ? GGML_TYPE_F32 : m->type, parts[i].ne0, parts[i].ne1);
+        add(gguf, ctx, name, parts[i].ne[1] == 0 ? GGML_TYPE_F32 : m->type, parts[i].ne);
     }
 }
 
 static void add_tensors(struct gguf_context * gguf, struct ggml_context * ctx, const struct model * m) {
-    add(gguf, ctx, "token_embd.weight", m->type, m->n_embd, m->n_vocab);
+    const int64_t rows[3] = { m->n_embd, m->n_vocab, 0 }, norm[3] = { m->n_embd, 0, 0 };
+    add(gguf, ctx, "token_embd.weight", m->type, rows);
     for (int64_t layer = 0; layer < m->n_layer; layer++) {
         add_layer(gguf, ctx, m, layer);
     }
-    add(gguf, ctx, "output_norm.weight", GGML_TYPE_F32, m->n_embd, 0);
-    add(gguf, ctx, "output.weight", m->type, m->n_embd, m->n_vocab);
+    add(gguf, ctx, "output_norm.weight", GGML_TYPE_F32, norm);
+    add(gguf, ctx, "output.weight", m->type, rows);
 }
 
 /* ---- data --------------------------------------------------------------------- */
@@ -178,7 +249,7 @@ static bool write_data(FILE * f, const struct gguf_context * gguf, const struct 
 }
 
 static bool write_model(const struct model * m) {
-    const struct ggml_init_params params = { (9 * m->n_layer + 3) * ggml_tensor_overhead(), NULL, true };
+    const struct ggml_init_params params = { (10 * m->n_layer + 3) * ggml_tensor_overhead(), NULL, true };
     struct ggml_context * ctx   = ggml_init(params);
     struct gguf_context * gguf  = gguf_init_empty();
     uint64_t              state = (uint64_t) m->seed;
@@ -216,7 +287,8 @@ static void parse(struct model * m, int argc, char ** argv) {
     const struct { const char * name; int64_t * to; } numbers[] = {
         { "--n-embd", &m->n_embd }, { "--n-layer", &m->n_layer }, { "--n-head", &m->n_head },
         { "--n-head-kv", &m->n_head_kv }, { "--n-ff", &m->n_ff }, { "--n-vocab", &m->n_vocab },
-        { "--n-ctx", &m->n_ctx }, { "--seed", &m->seed },
+        { "--n-ctx", &m->n_ctx }, { "--n-expert", &m->n_expert }, { "--n-expert-used", &m->n_expert_used },
+        { "--seed", &m->seed },
     };
     for (int i = 1; i < argc; i += 2) {
         const char * value = i + 1 < argc ? argv[i + 1] : "";
@@ -236,6 +308,8 @@ static void parse(struct model * m, int argc, char ** argv) {
             m->type = GGML_TYPE_F32;
         } else if (strcmp(argv[i], "--type") == 0 && strcmp(value, "f16") == 0) {
             m->type = GGML_TYPE_F16;
+        } else if (strcmp(argv[i], "--vocab") == 0 && (strcmp(value, "none") == 0 || strcmp(value, "text") == 0)) {
+            m->text = strcmp(value, "text") == 0;
         } else {
             fail_usage("unknown option or value", argv[i]);
         }
@@ -258,10 +332,17 @@ static void check(struct model * m) {
     if (m->n_head % m->n_head_kv != 0) {
         fail_usage("--n-head must be a multiple of", "--n-head-kv");
     }
+    if (m->n_expert > 0 && m->n_expert_used > m->n_expert) {
+        fail_usage("--n-expert must be at least", "--n-expert-used");
+    }
+    if (m->text && m->n_vocab < WORDS_FIRST) {
+        fail_usage("--vocab text needs more tokens in", "--n-vocab");
+    }
 }
 
 int main(int argc, char ** argv) {
-    struct model m = { .n_embd = 512, .n_layer = 4, .n_head = 8, .n_vocab = 1024, .n_ctx = 4096, .seed = 1, .type = GGML_TYPE_F32 };
+    struct model m = { .n_embd = 512, .n_layer = 4, .n_head = 8, .n_vocab = 1024, .n_ctx = 4096,
+                       .n_expert_used = 2, .seed = 1, .type = GGML_TYPE_F32 };
     parse(&m, argc, argv);
     check(&m);
     if (!write_model(&m)) {
