@@ -178,7 +178,7 @@ if(TARGET llama-run AND TARGET make-gguf)
         host_test(host-n4-small host lavapipe 4 small)
         # installs into a fresh Debian, for which it wants root and a mirror
         vkcomm_test(package host env VKCOMM_LLAMA_LIBDIR=${VKCOMM_LLAMA_LIBDIR} ${BUILD}/checks/package)
-        set_tests_properties(package PROPERTIES TIMEOUT 1800)
+        set_tests_properties(package PROPERTIES TIMEOUT 5400) # build/clients included
     endif()
     host_test(host-gpu-n2 gpu gpu 2 small)
     host_test(host-gpu-n4 gpu gpu 4 small)
