@@ -1,5 +1,5 @@
-// Decodes with npm's node-llama-cpp and writes the logits of every position and step as float32, as llama-run does. What
-// llama.cpp logs goes to stderr.
+// Decodes with npm's node-llama-cpp and writes the logits of every position and step as float32, as llama-run does; versions
+// that do not show them have the probabilities made from them. What llama.cpp logs goes to stderr.
 //
 //   node decode.mjs DIRECTORY MODEL LOGITS        DIRECTORY has the node_modules
 import fs from "node:fs";
@@ -23,16 +23,17 @@ const layers = model.gpuLayers === model.fileInsights.totalLayers ? "all" : mode
 console.log(`gpu ${llama.gpu}, ${devices} devices, ${layers} layers on them`);
 
 const file = fs.openSync(logitsPath, "w");
-const wanted = {generateNext: {token: true, logits: true, options: {temperature: 0}}};
+const wanted = {generateNext: {token: true, logits: true, probabilities: true, options: {temperature: 0}}};
 
 // Adds these tokens' logits to the file; returns the best token after the last.
 async function decode(tokens) {
     const results = await sequence.controlledEvaluate(tokens.map((token) => [token, wanted]));
     for (const {next} of results) {
+        const values = next.logits ?? next.probabilities;
         const row = new Float32Array(VOCAB);
-        for (const [token, logit] of next.logits) row[token] = logit;
-        if (next.logits.size !== VOCAB || new Set(row).size < VOCAB / 2 || !row.every(Number.isFinite))
-            throw new Error("these logits prove nothing: not one a token, all alike, or not finite");
+        for (const [token, value] of values) row[token] = value;
+        if (values.size !== VOCAB || new Set(row).size < VOCAB / 2 || !row.every(Number.isFinite))
+            throw new Error("these values prove nothing: not one a token, all alike, or not finite");
         fs.writeSync(file, row);
     }
     return results.at(-1).next.token;
