@@ -47,7 +47,7 @@ release_pins() {
     esac
 }
 release_pins "$LLAMA_RELEASE"
-LLAMA_SRC_COMMIT=$RELEASE_SRC_COMMIT
+LLAMA_PACKAGE_VERSION=$RELEASE_PACKAGE_VERSION LLAMA_SRC_COMMIT=$RELEASE_SRC_COMMIT # for build/clients
 
 # The Node.js of the tests where the machine's is older than node-llama-cpp takes, and the day whose npm registry gives
 # what node-llama-cpp itself needs.
