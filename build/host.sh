@@ -12,10 +12,12 @@ make_model() {
     local file=$OUT/models/$1.gguf shape
     case $1 in
         tiny) shape=(--n-embd 256 --n-layer 2) ;;                       # 8 MB
-        text) shape=(--n-embd 256 --n-layer 2 --vocab text) ;;          # 8 MB: for programs that want a vocabulary
+        twelve) shape=(--n-embd 384 --n-layer 2 --n-head 12) ;;         # 17 MB: splits evenly over 3 ranks
+        moe) shape=(--n-embd 256 --n-layer 2 --n-expert 4 --n-ff 512) ;; # 16 MB: a mixture of experts
+        text) shape=(--n-embd 256 --n-layer 2 --vocab text) ;;         # 8 MB: with a vocabulary
         small) shape=(--n-embd 512 --n-layer 4) ;;                      # 59 MB
         large) shape=(--n-embd 4096 --n-layer 16 --n-head 32 --type f16) ;; # 6.6 GB: for GPUs
-        *) die "model size is '$1', accepted: tiny, text, small, large" ;;
+        *) die "model size is '$1', accepted: tiny, twelve, moe, text, small, large" ;;
     esac
     if [ ! -e "$file" ]; then
         say "making the $1 model"

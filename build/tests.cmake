@@ -162,6 +162,9 @@ include(cmd/vkcomm/tests.cmake)
 # ---- measurements: that they work, not how fast ---------------------------------------------------------------------------
 include(tests/gpu/tests.cmake)
 
+# ---- other llama.cpp, other programs ----------------------------------------------------------------------------------------
+include(tests/hosts/tests.cmake)
+
 # ---- real llama.cpp ------------------------------------------------------------------------------------------------------
 if(TARGET llama-run AND TARGET make-gguf)
     # host_test(NAME WHERE RANKS SIZE ENVIRONMENT...): all logits bit-equal without and with the plugin.
@@ -183,6 +186,3 @@ if(TARGET llama-run AND TARGET make-gguf)
     host_test(host-gpu-n2 gpu gpu 2 small)
     host_test(host-gpu-n4 gpu gpu 4 small)
 endif()
-
-# ---- other llama.cpp, other programs ----------------------------------------------------------------------------------------
-include(tests/hosts/tests.cmake)
