@@ -196,6 +196,9 @@ include(cmd/vkcomm/tests.cmake)
 # ---- measurements: that they work, not how fast ---------------------------------------------------------------------------
 include(tests/gpu/tests.cmake)
 
+# ---- other llama.cpp, other programs ----------------------------------------------------------------------------------------
+include(tests/hosts/tests.cmake)
+
 # ---- real llama.cpp ------------------------------------------------------------------------------------------------------
 if(TARGET llama-run AND TARGET make-gguf)
     # host_test(NAME WHERE RANKS SIZE ENVIRONMENT...): all logits bit-equal without and with the plugin.
@@ -244,7 +247,7 @@ if(TARGET llama-run AND TARGET make-gguf)
             ${BUILD}/host-compare lavapipe 2 tiny ${EXACT} -- --prompt-tokens 200 --gen 4 --ctx 2048)
         # installs into a fresh Debian, for which it wants root and a mirror
         vkcomm_test(package host env VKCOMM_LLAMA_LIBDIR=${VKCOMM_LLAMA_LIBDIR} ${BUILD}/checks/package)
-        set_tests_properties(package PROPERTIES TIMEOUT 1800)
+        set_tests_properties(package PROPERTIES TIMEOUT 5400) # build/clients included
     endif()
     host_test(host-gpu-n2 gpu gpu 2 small)
     host_test(host-gpu-n4 gpu gpu 4 small)

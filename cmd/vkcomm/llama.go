@@ -33,15 +33,17 @@ var hooked = []struct {
 	library  string // of those that calls it
 	function string
 }{
-	{"ggml-base", "ggml_backend_reg_get_proc_address"},
+	{"ggml-base", lookup},
 	{"ggml-base", "ggml_backend_buft_alloc_buffer"},
 	{"ggml-base", "ggml_backend_buffer_free"},
 	{"ggml-base", "ggml_backend_synchronize"},
 	{"ggml-vulkan", "vkGetInstanceProcAddr"},
 }
 
-// commInterface is the name that a host with communicators asks for.
-const commInterface = "ggml_backend_comm_init"
+const (
+	commInterface = "ggml_backend_comm_init"            // what a host with communicators asks for
+	lookup        = "ggml_backend_reg_get_proc_address" // and of what
+)
 
 func (r *llamaReport) problem(what, do string) {
 	r.findings = append(r.findings, finding{"problem", "llama.cpp: " + what, do})
@@ -107,11 +109,10 @@ func (r *llamaReport) program(path string) bool {
 
 // staticGgml: ggml's code is in the program itself.
 func staticGgml(f *elf.File) bool {
-	const function = "ggml_backend_reg_get_proc_address"
-	if symbols, err := f.Symbols(); err == nil && slices.ContainsFunc(symbols, func(s elf.Symbol) bool { return s.Name == function && s.Section != elf.SHN_UNDEF }) {
+	if symbols, err := f.Symbols(); err == nil && slices.ContainsFunc(symbols, func(s elf.Symbol) bool { return s.Name == lookup && s.Section != elf.SHN_UNDEF }) {
 		return true
 	}
-	return defines(f, function) || contains(f, commInterface) && !strings.HasPrefix(soname(f), "lib")
+	return defines(f, lookup) || contains(f, commInterface) && !strings.HasPrefix(soname(f), "lib")
 }
 
 func soname(f *elf.File) string {
@@ -179,6 +180,9 @@ func (r *llamaReport) libraries() {
 		}
 	}
 	for _, h := range hooked {
+		if h.function == lookup && !r.Interface {
+			continue // made for communicators alone; that there are none is said below
+		}
 		switch how, looked := r.Hooks[h.function]; {
 		case looked && how == "local":
 			r.problem(fmt.Sprintf("lib%s.so looks for %s in itself first (-Bsymbolic)", h.library, h.function), "build without -Wl,-Bsymbolic")

@@ -55,6 +55,20 @@ func TestLlama(t *testing.T) {
 	}
 }
 
+// A llama.cpp from before there were communicators never calls what is asked for them: one finding, and that not about how it
+// was built.
+func TestLlamaBeforeCommunicators(t *testing.T) {
+	dir := t.TempDir()
+	base := strings.Replace(baseSource(ggmlTensorOverhead, ""), "{ ggml_backend_reg_get_proc_address(); }", "{}", 1)
+	compile(t, filepath.Join(dir, "libggml-base.so"), base, "-shared", "-fPIC", "-fsemantic-interposition")
+	compile(t, filepath.Join(dir, "libggml-vulkan.so"), vulkanSource, "-shared", "-fPIC", "-fsemantic-interposition")
+	r := inspectLlama(dir)
+	expectFindings(t, r, "no communicator interface")
+	if len(r.findings) != 1 || r.Hooks["ggml_backend_reg_get_proc_address"] != "none" {
+		t.Errorf("findings %+v, hooks %v", r.findings, r.Hooks)
+	}
+}
+
 func expectFindings(t *testing.T, r *llamaReport, says string) {
 	t.Helper()
 	var text string
