@@ -21,7 +21,7 @@ void vkcomm_submit_forked(void) {
 
 /* What was held back is out, or the process ends. */
 static void settle(struct vkcomm_device *device, VkResult result) {
-    device->held.count = 0;
+    __atomic_store_n(&device->held.count, 0, __ATOMIC_RELAXED);
     atomic_fetch_sub(&holding, 1);
     if (result != VK_SUCCESS) {
         device->held.failed(device->held.context, result);
