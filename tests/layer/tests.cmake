@@ -160,14 +160,14 @@ function(layer_host name ordering devices)
     vkcomm_test(layer-host-${name} host ${USES} "${ordering} ordering" ${LAYER_ON} ${devices}
         ${BUILD}/host-compare lavapipe ${ranks} tiny ${EXACT} ${ARGN})
 endfunction()
-if(TARGET llama-run AND TARGET make-gguf)
+if(TARGET llama-run AND TARGET make-gguf) # not with 3 ranks, of which llama.cpp itself dies on lavapipe
     layer_host(radv proxy ${RADV_2})
     layer_host(two-vendors proxy nvidia,radv)
-    layer_host(sharing-n3 native ${SHARING_3} GGML_VK_COMM_P2P=1 GGML_VK_COMM_ALGO=pipeline:0-max)
+    layer_host(sharing native ${SHARING_2} GGML_VK_COMM_P2P=1 GGML_VK_COMM_ALGO=pipeline:0-max)
     if(VKCOMM_FULL_TESTS)
         layer_host(nvidia native ${NVIDIA_2})
-        layer_host(radv-n3 proxy ${RADV_3} GGML_VK_COMM_P2P=1)
-        layer_host(non-coherent native ${SHARING_2}+non-coherent)
+        layer_host(sharing-n4 native ${SHARING_2},${SHARING_2} GGML_VK_COMM_P2P=1)
+        layer_host(non-coherent native radv+timeline-fd+non-coherent,radv+timeline-fd+non-coherent)
     endif()
 endif()
 vkcomm_test(layer-bench cli ${LAYER_ON} ${SHARING_3} ${VKCOMM} bench --devices 0,1,2 -b 4K -e 1M -f 16 -n 2 -w 1 -c 2
