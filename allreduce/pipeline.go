@@ -25,9 +25,8 @@ func PipelineChunk(encoded int64) int64 {
 //
 // A rank with a transfer queue streams its chunks out on it: from the tensor
 // with an F32 wire (Pack there is a plain copy), else from Scratch, where the
-// compute queue packs a whole round ahead. A rank without one packs chunk c+2
-// beside reducing chunk c, in one batch: the signal that chunk c+1 is out has a
-// batch's time to reach the peers.
+// compute queue packs a whole round ahead. A rank without one packs chunk c+1
+// beside reducing chunk c, in one batch.
 //
 // Rounds overlap: chunks of round j go out while round j-1 is being read. What
 // SingleShot gets from completing rounds in turn is therefore signalled here:
@@ -51,7 +50,6 @@ func Pipeline(p Params) (*Schedule, error) {
 		read:    make([][]Point, b.World),
 	}
 	x.slots = int(b.HalfBytes / x.stride)
-	x.ahead = min(2, x.slots, len(x.chunks))
 	b.s.Rounds = (len(x.chunks) + x.slots - 1) / x.slots
 	x.build()
 	return b.s, nil
@@ -62,7 +60,6 @@ type pipeline struct {
 	chunks []span
 	stride int64 // bytes between chunk slots
 	slots  int   // chunks of a round
-	ahead  int   // chunks that a compute queue packs before it reduces the first
 	// out[rank][c] is reached when the rank's chunk c is in its staging.
 	out [][]Point
 	// read[rank][j+1] is reached when the rank has read round j, as far as
@@ -100,9 +97,7 @@ func (x *pipeline) begin(r int) {
 	case x.Zero(r):
 		x.read[r] = append(x.read[r], x.submit(Batch{Rank: r}, true))
 	default:
-		for c := range x.ahead {
-			x.pack(r, c)
-		}
+		x.pack(r, 0)
 		x.read[r] = append(x.read[r], x.out[r][0])
 	}
 }
@@ -124,10 +119,9 @@ func (x *pipeline) overwrite(r, j int) []Wait {
 	for peer := range x.World {
 		inStep := !x.streams(r) && !x.streams(peer) && !x.Zero(peer) && x.slots > 1
 		if peer == r || inStep {
-			// Where both pack on their compute queues, the peer packed the
-			// chunk that r now reduces in the batch that read the chunk two
-			// before it, or at its beginning; and r packs the chunk two behind
-			// over one that is four before that, or more.
+			// Where both pack on their compute queues, a chunk that r has
+			// reduced was packed behind the peer's reading of the chunk
+			// two before it, or behind its beginning.
 			continue
 		}
 		// WAR: the peer has read this half of r's staging, as far as it is
@@ -213,13 +207,13 @@ func (x *pipeline) roundChunks(j int) (first, end int) {
 }
 
 // turn sums chunk c on rank r as soon as all peers' chunks are out, and beside
-// it, in the same batch, writes the rank's next chunk but one where its compute
-// queue does that: the steps of a batch run side by side, one in each direction.
+// it, in the same batch, writes the rank's next chunk where its compute queue
+// does that: the steps of a batch run side by side, one in each direction.
 func (x *pipeline) turn(r, c int) {
 	b := Batch{Rank: r}
-	packs := c+x.ahead < len(x.chunks) && !x.streams(r) && !x.Zero(r)
+	packs := c+1 < len(x.chunks) && !x.streams(r) && !x.Zero(r)
 	if packs {
-		x.addPack(&b, c+x.ahead)
+		x.addPack(&b, c+1)
 	}
 	b.Steps = append(b.Steps, x.reduceAll(r, x.chunks[c], x.slot(Staging, r, c).Offset))
 	b.Waits = append(b.Waits, x.landed(r, c)...)
