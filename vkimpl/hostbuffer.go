@@ -54,7 +54,9 @@ func (r *Ranks) copyNow(rank int, steps []C.struct_vkcomm_step, timeout time.Dur
 	}
 	free := &d.freeCommands[allreduce.Compute]
 	defer func() { *free = append(*free, commands) }()
-	result := C.vkcomm_record(d.vk, as[C.VkCommandBuffer](raw(commands)), nil, C.uint32_t(len(steps)), unsafe.SliceData(steps), 0, 0, nil, C.struct_vkcomm_stamps{})
+	result := C.vkcomm_record(d.vk, as[C.VkCommandBuffer](raw(commands)), nil,
+		&C.struct_vkcomm_batch{reads_shared: true, writes_shared: true}, C.uint32_t(len(steps)), unsafe.SliceData(steps), 0, 0, nil,
+		C.struct_vkcomm_stamps{})
 	if err := check("recording a copy", rank, vk.Result(result)); err != nil {
 		return err
 	}

@@ -158,10 +158,24 @@ func (p *Program) record(index int, tensor Binding) (vk.CommandBuffer, error) {
 		}
 	}
 	shared := p.ranks.shared(b, p.Schedule.Wire)
+	around := barriersAround(b)
 	result := C.vkcomm_record(d.vk, as[C.VkCommandBuffer](raw(commands)), as[C.VkPipelineLayout](raw(d.pipelineLayout)),
-		C.uint32_t(len(steps)), unsafe.SliceData(steps), C.uint32_t(d.family(b.Queue)), C.uint32_t(len(shared)), unsafe.SliceData(shared),
+		&around, C.uint32_t(len(steps)), unsafe.SliceData(steps), C.uint32_t(d.family(b.Queue)), C.uint32_t(len(shared)), unsafe.SliceData(shared),
 		p.nextStamps(b.Rank, index))
 	return commands, check("recording a command buffer", b.Rank, vk.Result(result))
+}
+
+// barriersAround says what a batch's barriers have to cover beside the queue's
+// own work: staging, which other devices write and read.
+func barriersAround(b *allreduce.Batch) (c C.struct_vkcomm_batch) {
+	c.copies_only = b.Queue == allreduce.Transfer
+	for _, s := range b.Steps {
+		for _, source := range s.Srcs {
+			c.reads_shared = c.reads_shared || source.Space == allreduce.Staging
+		}
+		c.writes_shared = c.writes_shared || s.Dst.Space == allreduce.Staging || s.Publish != nil && s.Publish.Space == allreduce.Staging
+	}
+	return c
 }
 
 // place is where a region lies as seen from a rank's device.

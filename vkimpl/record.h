@@ -36,14 +36,21 @@ struct vkcomm_shared {
     bool         written; /* else read */
 };
 
-/* Begins with a full barrier against what the queue ran before, and ends with
- * one that makes everything visible to what runs after and to other devices
- * through host memory. There is none between steps: those of a batch touch
+/* What a batch needs of the barriers around it. */
+struct vkcomm_batch {
+    bool copies_only;   /* its queue cannot compute */
+    bool reads_shared;  /* memory that another device wrote */
+    bool writes_shared; /* memory that another device is to read */
+};
+
+/* Begins with a barrier against all that the queue ran before, and ends with one
+ * that makes everything visible to what runs after and, where that is wanted, to
+ * other devices through host memory. There is none between steps: those of a batch touch
  * different memory, which the schedule checker proves. family is that of the queue
  * and counts only where something is shared. stamps are taken outside of the
  * barriers. */
 VkResult vkcomm_record(const struct vkcomm_vk *vk, VkCommandBuffer commands, VkPipelineLayout layout,
-                       uint32_t count, const struct vkcomm_step *steps, uint32_t family, uint32_t shared_count,
+                       const struct vkcomm_batch *batch, uint32_t count, const struct vkcomm_step *steps, uint32_t family, uint32_t shared_count,
                        const struct vkcomm_shared *shared, struct vkcomm_stamps stamps);
 
 /* Writes storage buffers into a set: the tensor at binding 0, sources at

@@ -262,7 +262,8 @@ func (p *Program) addRelay(rank int, tensor Binding) error {
 		pipeline: as[C.VkPipeline](raw(pipeline)), set: as[C.VkDescriptorSet](raw(set)), groups: C.VKCOMM_RELAY_GROUPS,
 		push: C.struct_vkcomm_push{count: C.uint32_t(p.Schedule.Elements), tensor_offset: C.uint32_t(phase / 4),
 			zero_sources: C.uint32_t(p.Schedule.ZeroRanks), spin_bound: C.uint32_t(r.relay.spinBound)}}
-	result := C.vkcomm_record(d.vk, as[C.VkCommandBuffer](raw(commands)), as[C.VkPipelineLayout](raw(d.pipelineLayout)), 1, &step,
+	result := C.vkcomm_record(d.vk, as[C.VkCommandBuffer](raw(commands)), as[C.VkPipelineLayout](raw(d.pipelineLayout)),
+		&C.struct_vkcomm_batch{}, 1, &step, // words pass between devices while it runs, not at its ends
 		0, 0, nil, p.nextStamps(rank, rank))
 	if err := check("recording a command buffer", rank, vk.Result(result)); err != nil {
 		return err
