@@ -105,7 +105,7 @@ static bool all_words_arrive(void (*disturb)(void)) {
         pthread_create(&threads[r], NULL, kernel, (void *) (uintptr_t) r);
     }
     for (uint32_t seq = 1; seq <= reductions; seq++) {
-        sizes[seq] = seq % 500 ? (seq * 2654435761u >> 7) % 40 + 1 : 5000;
+        sizes[seq] = seq % 500 ? (seq * 2654435761u >> 7) % 40 + 1 : 9000;
         while (!vkcomm_relay_ready(relay)) {
             sched_yield();
         }
