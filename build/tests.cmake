@@ -238,9 +238,12 @@ if(TARGET llama-run AND TARGET make-gguf)
         foreach(pooling none last)
             kept_test(n2-embeddings-${pooling} 2 tiny --prompt-tokens 100 --gen 0 --embeddings ${pooling})
         endforeach()
-        foreach(ubatch 1 7 64 512 2048)
-            kept_test(n2-ubatch-${ubatch} 2 tiny --prompt-tokens 2100 --gen 4 --ubatch ${ubatch})
-        endforeach()
+        kept_test(n2-ubatch-1 2 tiny --prompt-tokens 60 --gen 4 --ubatch 1)
+        kept_test(n2-ubatch-7 2 tiny --prompt-tokens 200 --gen 4 --ubatch 7)
+        kept_test(n2-ubatch-64 2 tiny --prompt-tokens 600 --gen 4 --ubatch 64)
+        kept_test(n2-ubatch-512 2 tiny --prompt-tokens 600 --gen 4 --ubatch 512)
+        kept_test(n2-ubatch-2048 2 tiny --prompt-tokens 2100 --gen 4 --ubatch 2048)
+        set_tests_properties(host-n2-ubatch-2048 PROPERTIES TIMEOUT 1800)
         # 8 MB of weights and 4 MiB of KV cache in buffers of at most 2 MB
         vkcomm_test(host-n2-many-buffers host
             ${KEEP} GGML_VK_FORCE_MAX_ALLOCATION_SIZE=2000000 GGML_VK_FORCE_MAX_BUFFER_SIZE=2000000
