@@ -46,7 +46,7 @@ func Repeats(bytes int64) int {
 	case bytes < Largest:
 		return 4
 	}
-	return 1 // large enough by itself
+	return 2
 }
 
 // Fastest turns seconds by algorithm, at each of sizes, into rules: single-shot
