@@ -7,9 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
+
+#include "../vkimpl/spin.h"
 
 enum { MAX_TEAM = 16 };
 
@@ -50,18 +49,6 @@ struct vkcomm_team {
 static struct vkcomm_team *teams;
 static atomic_uint         team_count;
 static pthread_mutex_t     teams_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static uint64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
-}
-
-static void pause_cpu(void) {
-#ifdef __SSE2__
-    _mm_pause();
-#endif
-}
 
 /* ---- a member's thread ---------------------------------------------------------------- */
 

@@ -8,6 +8,8 @@
 #include <sys/prctl.h>
 #include <time.h>
 
+#include "spin.h"
+
 /* A value that is about to be reached is polled for this long, and then with
  * naps in between. Only a thread that has napped for a while blocks in the
  * driver: with a blocking wait right behind the polls, two H200 took 110 us for
@@ -36,12 +38,6 @@ struct vkcomm_proxy {
         VkSemaphore             mirror;
     } peers[];
 };
-
-static uint64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
-}
 
 /* Sleeps until there is a value above carried to wait for; false: stop. asleep
  * is raised before expected is read and expected is stored before asleep is

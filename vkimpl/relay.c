@@ -11,6 +11,8 @@
 #include <emmintrin.h>
 #endif
 
+#include "spin.h"
+
 /* How long a thread polls without progress before it yields the CPU between
  * polls: a peer's kernel that is late by more has other work queued before it,
  * a prompt perhaps, and then 50 us more do not matter. */
@@ -58,18 +60,6 @@ struct vkcomm_relay {
     struct lane                  lanes[VKCOMM_RELAY_LANES];
     struct carrier               carriers[MAX_WORLD * VKCOMM_RELAY_LANES];
 };
-
-static uint64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
-}
-
-static void pause_cpu(void) {
-#ifdef __SSE2__
-    _mm_pause();
-#endif
-}
 
 /* Where rank from's words go in rank to's inbox, for a half. */
 static uint64_t *inbox_of(const struct vkcomm_relay *relay, unsigned to, unsigned from, uint32_t half) {
