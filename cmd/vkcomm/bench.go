@@ -258,7 +258,7 @@ func (b *bench) rows(p printer) error {
 	for _, bytes := range b.sizes() {
 		for _, algorithm := range b.algorithms() {
 			for _, wire := range wires {
-				if algorithm == allreduce.AlgorithmRelay && (!b.ours.ranks.HasRelay() || wire != allreduce.F32 || bytes > 4*allreduce.RelayElements) {
+				if algorithm == allreduce.AlgorithmRelay && (!b.ours.ranks.HasRelay() || wire != allreduce.F32 || bytes > choice.RelayBytes) {
 					continue
 				}
 				w, err := b.ours.reduction(algorithm, wire, bytes, 0)
@@ -336,8 +336,8 @@ func (b *bench) row(p printer, g *rig, w work, r row) error {
 		}
 	}
 	w.close()
-	if b.Timeline && r.isOurs() {
-		if r.Timeline, err = g.timeline(r.Algorithm, r.wireType(), r.Size, b.Aggregate); err != nil {
+	if ours, ok := w.(*reduction); ok && b.Timeline {
+		if r.Timeline, err = g.timeline(ours, b.Aggregate); err != nil {
 			return fail(err)
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"ggmlvkcomm/allreduce"
 	"ggmlvkcomm/vkimpl"
 )
 
@@ -69,15 +68,6 @@ type row struct {
 	CV        float64   `json:"cv,omitempty"` // standard deviation over mean
 	AllUs     []float64 `json:"allUs,omitempty"`
 	Timeline  *timeline `json:"timeline,omitempty"`
-}
-
-func (r *row) wireType() allreduce.Wire {
-	for _, w := range []allreduce.Wire{allreduce.F16, allreduce.BF16} {
-		if w.String() == r.Wire {
-			return w
-		}
-	}
-	return allreduce.F32
 }
 
 func (r *row) isLink() bool { return r.Algorithm == rowWrite || r.Algorithm == rowRead }

@@ -169,6 +169,7 @@ type work interface {
 type reduction struct {
 	programs  [2]*vkimpl.Program
 	algorithm string
+	wire      allreduce.Wire
 	bytes     int64
 }
 
@@ -178,7 +179,7 @@ func (g *rig) transferQueues() uint64 {
 }
 
 func (g *rig) reduction(algorithm string, wire allreduce.Wire, bytes int64, zero uint64) (*reduction, error) {
-	r := &reduction{algorithm: algorithm, bytes: bytes}
+	r := &reduction{algorithm: algorithm, wire: wire, bytes: bytes}
 	chunk := choice.ChunkBytes(algorithm, wire.Bytes(bytes/4), g.ranks.ChunkBytes())
 	for half := range r.programs {
 		s, err := allreduce.Build(algorithm, allreduce.Params{World: g.world, Elements: bytes / 4, Wire: wire, Half: half,

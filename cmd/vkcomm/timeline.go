@@ -31,10 +31,10 @@ type spanInfo struct {
 	EndUs   float64 `json:"endUs"`
 }
 
-// timeline records the reduction again, with stamps, and runs it as it was measured.
-func (g *rig) timeline(algorithm string, wire allreduce.Wire, bytes int64, aggregate int) (*timeline, error) {
+// timeline records a reduction again, with stamps, and runs it as it was measured.
+func (g *rig) timeline(measured *reduction, aggregate int) (*timeline, error) {
 	g.ranks.SetTrace(true)
-	r, err := g.reduction(algorithm, wire, bytes, 0)
+	r, err := g.reduction(measured.algorithm, measured.wire, measured.bytes, 0)
 	g.ranks.SetTrace(false)
 	if err != nil {
 		return nil, err
