@@ -11,8 +11,9 @@
 #include <stddef.h>
 #include <string.h>
 #include <time.h>
-#include <vulkan/vk_layer.h>
 #include <vulkan/vulkan.h>
+
+#include "layer/link.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -133,20 +134,9 @@ static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL get_device_proc(VkDevice device,
     return real;
 }
 
-/* The element of the loader's chain that says who is next. */
-static void *link_info(const void *chain, VkStructureType type) {
-    for (const VkBaseInStructure *s = chain; s; s = s->pNext) {
-        /* Both kinds of link have function after sType and pNext. */
-        if (s->sType == type && ((const VkLayerInstanceCreateInfo *) s)->function == VK_LAYER_LINK_INFO) {
-            return (void *) s;
-        }
-    }
-    return NULL;
-}
-
 static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo *info, const VkAllocationCallbacks *allocator,
                                                       VkInstance *out) {
-    VkLayerInstanceCreateInfo *link = link_info(info->pNext, VK_STRUCTURE_TYPE_LOADER_INSTANCE_CREATE_INFO);
+    VkLayerInstanceCreateInfo *link = link_of(info->pNext, VK_STRUCTURE_TYPE_LOADER_INSTANCE_CREATE_INFO);
     next_instance_proc              = link->u.pLayerInfo->pfnNextGetInstanceProcAddr;
     link->u.pLayerInfo              = link->u.pLayerInfo->pNext;
     PFN_vkCreateInstance create     = (PFN_vkCreateInstance) next_instance_proc(NULL, "vkCreateInstance");
@@ -159,7 +149,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo
 
 static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical_device, const VkDeviceCreateInfo *info,
                                                     const VkAllocationCallbacks *allocator, VkDevice *out) {
-    VkLayerDeviceCreateInfo *link = link_info(info->pNext, VK_STRUCTURE_TYPE_LOADER_DEVICE_CREATE_INFO);
+    VkLayerDeviceCreateInfo *link = link_of(info->pNext, VK_STRUCTURE_TYPE_LOADER_DEVICE_CREATE_INFO);
     PFN_vkGetDeviceProcAddr  get  = link->u.pLayerInfo->pfnNextGetDeviceProcAddr;
     link->u.pLayerInfo            = link->u.pLayerInfo->pNext;
     PFN_vkCreateDevice create     = (PFN_vkCreateDevice) next_instance_proc(instance, "vkCreateDevice");

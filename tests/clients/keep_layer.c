@@ -7,8 +7,9 @@
  * what is left to compare is llama.cpp without and with the plugin.
  */
 #include <string.h>
-#include <vulkan/vk_layer.h>
 #include <vulkan/vulkan.h>
+
+#include "../layer/link.h"
 
 /* One driver below, so one of each is enough. */
 static VkInstance                the_instance;
@@ -31,16 +32,6 @@ static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL device_proc(VkDevice device, con
         return (PFN_vkVoidFunction) keep_memory;
     }
     return strcmp(name, "vkGetDeviceProcAddr") == 0 ? (PFN_vkVoidFunction) device_proc : next_device_proc(device, name);
-}
-
-/* The element of the loader's chain that says who is next: both kinds of link have function after sType and pNext. */
-static void * link_of(const void * chain, VkStructureType type) {
-    for (const VkBaseInStructure * s = chain; s != NULL; s = s->pNext) {
-        if (s->sType == type && ((const VkLayerInstanceCreateInfo *) s)->function == VK_LAYER_LINK_INFO) {
-            return (void *) (uintptr_t) s;
-        }
-    }
-    return NULL;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo * info,

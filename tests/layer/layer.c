@@ -1,12 +1,12 @@
 /* The links to the loader and to the driver. */
 #include "layer.h"
+#include "link.h"
 
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <vulkan/vk_layer.h>
 
 enum { MAX_DEVICES = 1024 }; /* in the life of a process */
 
@@ -81,17 +81,6 @@ static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL device_proc(VkDevice handle, con
 }
 
 /* ---- creation ------------------------------------------------------------------------- */
-
-/* The element of the loader's chain that says who is next. */
-static void * link_of(const void * chain, VkStructureType type) {
-    for (const VkBaseInStructure * s = chain; s != NULL; s = s->pNext) {
-        /* Both kinds of link have function after sType and pNext. */
-        if (s->sType == type && ((const VkLayerInstanceCreateInfo *) s)->function == VK_LAYER_LINK_INFO) {
-            return (void *) (uintptr_t) s;
-        }
-    }
-    return NULL;
-}
 
 static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo * info,
                                                       const VkAllocationCallbacks * allocator, VkInstance * out) {
