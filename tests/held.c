@@ -94,16 +94,19 @@ enum held held_end(pid_t child) {
     return child > 0 && ended == child && WIFEXITED(status) ? (enum held) WEXITSTATUS(status) : HELD_FAILED;
 }
 
-pid_t held_find(const char * name) {
+int held_threads(const char * prefix, struct held_thread * threads, int max) {
     DIR *           dir   = opendir("/proc/self/task");
-    pid_t           found = 0;
+    int             found = 0;
     struct dirent * entry;
-    while (dir != NULL && found == 0 && (entry = readdir(dir)) != NULL) {
-        char path[300], text[64] = "";
+    while (dir != NULL && found < max && (entry = readdir(dir)) != NULL) {
+        struct held_thread * t = &threads[found];
+        char                 path[300];
         snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
         FILE * f = fopen(path, "r");
-        if (f != NULL && fgets(text, sizeof(text), f) != NULL && strncmp(text, name, strlen(name)) == 0) {
-            found = (pid_t) atol(entry->d_name);
+        if (f != NULL && fgets(t->name, sizeof(t->name), f) != NULL && strncmp(t->name, prefix, strlen(prefix)) == 0) {
+            t->name[strcspn(t->name, "\n")] = '\0';
+            t->tid                          = (pid_t) atol(entry->d_name);
+            found++;
         }
         if (f != NULL) {
             fclose(f);

@@ -13,7 +13,12 @@ pid_t held_start(pid_t tid, unsigned milliseconds);
 /* Waits for its end. HELD: what it was to hold has really been at a stop. */
 enum held held_end(pid_t child);
 
-/* The thread whose name starts so, 0 if there is none. */
-pid_t held_find(const char * name);
+struct held_thread {
+    pid_t tid;
+    char  name[16];
+};
+
+/* The threads of this process whose names start so; returns how many, max at most. */
+int held_threads(const char * prefix, struct held_thread * threads, int max);
 
 #endif

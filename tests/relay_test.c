@@ -155,7 +155,10 @@ enum { HOLD_MS = 1200 };
 static pid_t holder;
 
 static void hold_process(void) { holder = held_start(0, HOLD_MS); }
-static void hold_thread(void) { holder = held_start(held_find("vkcomm-relay"), HOLD_MS); }
+static void hold_thread(void) {
+    struct held_thread thread;
+    holder = held_threads("vkcomm-relay", &thread, 1) == 1 ? held_start(thread.tid, HOLD_MS) : -1;
+}
 
 /* A relay counts from 1 and its inboxes hold the words of before. */
 static bool start(void) {

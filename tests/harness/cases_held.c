@@ -1,12 +1,12 @@
-/* SIGSTOP, a debugger, a machine that is out of cores: a proxy thread, or all of
- * the process, does not run for a second while reductions are in flight. They
- * wait, and come out right. */
+/* SIGSTOP, a debugger, a machine that is out of cores: a thread of the plugin's
+ * (proxy, relay), or all of the process, does not run for a second while
+ * reductions are in flight. They wait, and come out right. */
 #include "../held.h"
 #include "harness.h"
 
 #include <stdio.h>
 
-enum { SETS = 24, HOLD_MS = 1200 };
+enum { SETS = 24, HOLD_MS = 1200, MAX_THREADS = 32 };
 
 static struct set sets[SETS];
 
@@ -22,18 +22,14 @@ static bool open_sets(int n) {
 
 /* All sets are submitted without a wait; the hold begins before the first, or for
  * the process somewhere between the first and the end of the last. */
-static bool reduce_held(void * comm, int n, const char * thread, enum held * held) {
-    const pid_t tid = thread != NULL ? held_find(thread) : 0;
-    bool        ok  = open_sets(n);
-    *held           = HELD_FAILED;
-    if (thread == NULL || tid != 0) {
-        const pid_t holder = held_start(tid, HOLD_MS);
-        for (int i = 0; i < SETS && ok; i++) {
-            ok = set_allreduce(&sets[i], comm);
-        }
-        world_synchronize(&world, n);
-        *held = held_end(holder);
+static bool reduce_held(void * comm, int n, pid_t tid, enum held * held) {
+    bool        ok     = open_sets(n);
+    const pid_t holder = held_start(tid, HOLD_MS);
+    for (int i = 0; i < SETS && ok; i++) {
+        ok = set_allreduce(&sets[i], comm);
     }
+    world_synchronize(&world, n);
+    *held = held_end(holder);
     for (int i = 0; i < SETS; i++) {
         ok = ok && set_check(&sets[i], options.accuracy);
         set_free(&sets[i]);
@@ -41,12 +37,12 @@ static bool reduce_held(void * comm, int n, const char * thread, enum held * hel
     return ok;
 }
 
-static void check_held(void * comm, int n, const char * thread) {
+static void check_held(void * comm, int n, pid_t tid, const char * what) {
     char      name[96];
     enum held held;
-    snprintf(name, sizeof(name), "held/n%d/%s for more than a second", n, thread != NULL ? thread : "the process");
+    snprintf(name, sizeof(name), "held/n%d/%s for more than a second", n, what);
     report_start("%s", name);
-    const bool right = reduce_held(comm, n, thread, &held);
+    const bool right = reduce_held(comm, n, tid, &held);
     if (held == HELD_NOT_PERMITTED) {
         report_skip(name, "no ptrace or signals here");
         return;
@@ -63,11 +59,14 @@ void case_held(void) {
     if (comm == NULL) {
         return;
     }
-    for (int r = 0; r < n; r++) {
-        char thread[32];
-        snprintf(thread, sizeof(thread), "vkcomm-proxy%d", r);
-        check_held(comm, n, thread);
+    struct held_thread threads[MAX_THREADS];
+    const int          found = held_threads("vkcomm-", threads, MAX_THREADS);
+    if (found == 0) {
+        report_skip("held", "native ordering without a relay has no threads");
     }
-    check_held(comm, n, NULL);
+    for (int i = 0; i < found; i++) {
+        check_held(comm, n, threads[i].tid, threads[i].name);
+    }
+    check_held(comm, n, 0, "the process");
     trio.free(comm);
 }

@@ -36,7 +36,7 @@ static const struct test_case cases[] = {
     { "two-comms", case_two_comms, false, "two communicators on two threads" },
     { "soak", case_soak, false, "random reductions over tensors that come and go" },
     { "turns", case_turns, true, "random reductions, all algorithms and wires by turns; nothing piles up" },
-    { "held", case_held, true, "a proxy thread, or all of the process, at a stop for a second with work in flight" },
+    { "held", case_held, true, "a thread of the plugin, or all of the process, at a stop for a second with work in flight" },
     { "proxy-idle", case_proxy_idle, true, "an idle proxy uses no CPU (10 s)" },
 };
 
