@@ -192,7 +192,9 @@ func newComm(backends []*C.struct_ggml_backend, config Config) (*Comm, error) {
 		c.abandon()
 		return nil, err
 	}
-	c.ranks.Use()
+	if !c.ranks.Use() {
+		logf(levelWarn, "no memory or thread to watch the devices: should one be lost, llama.cpp may wait for ever")
+	}
 	c.register(backends, probed)
 	return c, nil
 }
@@ -296,6 +298,7 @@ func Free(handle unsafe.Pointer) {
 		C.sync_stop(&c.c.sync[i])
 	}
 	withdraw(c)
+	c.ranks.Leave() // what drain meets is no reason to end the process
 	if c.stats.calls > 0 {
 		if err := drain(c.ranks, freeTimeout); err != nil {
 			logf(levelError, "a communicator's work did not end (%v); its memory is not freed", err)

@@ -10,6 +10,7 @@
 //	record.c     one batch of a schedule into a command buffer
 //	executor.c   submission of a recorded schedule
 //	proxy.c      the thread that carries progress between devices
+//	watch.c      the thread that notices a device that is lost or stuck
 //	standalone.c a host's side, for what runs without ggml
 //
 // A [Ranks] is one communicator's devices. A [Program] is a schedule bound to

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* All ranks' submissions of one collective are made without another
@@ -292,7 +293,39 @@ VkResult vkcomm_executor_submit(struct vkcomm_executor *x, struct vkcomm_program
         }
     }
     pthread_mutex_unlock(&collective);
+    if (x->watch) {
+        vkcomm_watch_expect(x->watch);
+    }
     return VK_SUCCESS;
+}
+
+/* On a lost device the value may read as it was, so that a wait is asked as well. */
+static VkResult look_at(const struct vkcomm_vk *rank, VkSemaphore timeline, uint64_t base, uint64_t *value) {
+    VkResult result = vkcomm_vk_value(rank, timeline, value);
+    return result == VK_SUCCESS && *value < base ? vkcomm_vk_wait(rank, timeline, base, 0) : result;
+}
+
+bool vkcomm_executor_in_flight(struct vkcomm_executor *x, uint64_t *done, uint32_t *behind) {
+    uint64_t base[VKCOMM_MAX_WORLD][VKCOMM_QUEUES];
+    bool     busy = false;
+    pthread_mutex_lock(&collective);
+    memcpy(base, x->base, sizeof(base));
+    pthread_mutex_unlock(&collective);
+    *done = 0;
+    for (uint32_t r = 0; r < x->world; r++) {
+        for (uint32_t q = 0; q < VKCOMM_QUEUES; q++) {
+            uint64_t value  = 0;
+            VkResult result = x->timeline[r][q] ? look_at(&x->ranks[r], x->timeline[r][q], base[r][q], &value) : VK_SUCCESS;
+            if (result == VK_TIMEOUT) {
+                busy    = true;
+                *behind = r;
+            } else if (result != VK_SUCCESS) {
+                vkcomm_executor_fatal(x, "looking at a rank's queue", result);
+            }
+            *done += value;
+        }
+    }
+    return busy;
 }
 
 /* A rank may wait for ever once something has failed. */

@@ -10,6 +10,7 @@
 #include "dispatch.h"
 #include "proxy.h"
 #include "relay.h"
+#include "watch.h"
 
 enum { VKCOMM_MAX_WORLD = 16, VKCOMM_QUEUES = 2 };
 
@@ -38,6 +39,7 @@ struct vkcomm_executor {
     uint64_t             base[VKCOMM_MAX_WORLD][VKCOMM_QUEUES];
     struct vkcomm_proxy *proxy[VKCOMM_MAX_WORLD][VKCOMM_QUEUES]; /* NULL: native */
     struct vkcomm_relay *relay; /* NULL: none */
+    struct vkcomm_watch *watch; /* NULL: not in use, or no thread was to be had */
     vkcomm_submit_fn     submit;
     vkcomm_hold_fn       hold; /* NULL, and flush with it: everything is submitted at once */
     vkcomm_flush_fn      flush;
@@ -99,6 +101,10 @@ VkResult vkcomm_executor_drain(struct vkcomm_executor *executor, uint32_t rank, 
  * own wait did not cover our work, and lets no failed relay pass: either failure
  * is fatal. */
 void vkcomm_executor_synchronized(void *drain, bool covered);
+
+/* false: everything that was submitted to move a timeline is done. Else how much
+ * is, which grows, and a rank that has more to do. A lost device is fatal. */
+bool vkcomm_executor_in_flight(struct vkcomm_executor *executor, uint64_t *done, uint32_t *behind);
 
 /* Lets every queue go that waits for this communicator, whatever it waits for.
  * views: all semaphores that ranks wait on, [rank][peer][queue]. For a

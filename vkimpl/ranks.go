@@ -211,11 +211,23 @@ func (r *Ranks) Failed() error {
 }
 
 // Use ends the trial that Order began: from now on, what fails after a first
-// submission ends the process.
-func (r *Ranks) Use() {
+// submission ends the process. watched is false when there is no thread to see
+// to it that a lost device is noticed.
+func (r *Ranks) Use() (watched bool) {
 	C.vkcomm_executor_use(r.c)
 	if r.c.relay != nil {
 		C.vkcomm_relay_arm(r.c.relay)
+	}
+	r.c.watch = C.vkcomm_watch_start(r.c)
+	return r.c.watch != nil
+}
+
+// Leave ends what Use began but for this: failures stay fatal. What is still in
+// flight is waited for with a time limit, or not at all.
+func (r *Ranks) Leave() {
+	if r.c.watch != nil {
+		C.vkcomm_watch_stop(r.c.watch)
+		r.c.watch = nil
 	}
 }
 
@@ -270,6 +282,7 @@ func (r *Ranks) Fatal(what string, result vk.Result) {
 
 // Close releases everything. No queue may use any of it.
 func (r *Ranks) Close() {
+	r.Leave()
 	r.CloseRelay()
 	if r.ordering != nil {
 		r.ordering.Close()

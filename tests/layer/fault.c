@@ -26,6 +26,7 @@ static struct {
 static unsigned calls[COMMAND_COUNT];
 static unsigned submits; /* of the plugin, on the device to lose */
 static bool     lost;
+static bool     dead[MAX_NAMED]; /* by the trait "dies" */
 
 static _Noreturn void misuse(const char * variable, const char * value) {
     fprintf(stderr, "vkcomm_layer: %s=%s makes no sense\n", variable, value);
@@ -140,6 +141,10 @@ bool fault_injected(enum command command, unsigned device, VkResult * result) {
             return true;
         }
     }
+    if (__atomic_load_n(&dead[device], __ATOMIC_ACQUIRE) && shows_loss(command)) {
+        *result = VK_ERROR_DEVICE_LOST;
+        return true;
+    }
     if ((int) command == setup.fail_command && ours && call == setup.fail_call) {
         *result = setup.fail_result;
         return say(command, call, device, *result);
@@ -156,6 +161,7 @@ static bool stalls(const struct device * device) {
     }
     if (n == setup.stall_submit) {
         fprintf(stderr, "vkcomm_layer: device %u stalls\n", device->index);
+        __atomic_store_n(&dead[device->index], (traits_of(device->index) & DIES) != 0, __ATOMIC_RELEASE);
     }
     return n >= setup.stall_submit;
 }

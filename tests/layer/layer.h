@@ -129,10 +129,13 @@ enum trait {
     NO_COPY_SIGNALS   = 1 << 17, /* or copies and does not signal, for the plugin */
     STALLS            = 1 << 18, /* signals nothing from submission VKCOMM_LAYER_STALL of the plugin on */
     JITTER            = 1 << 19, /* queues hand over at random times, with TRANSFER_QUEUE */
-    NVIDIA            = 1 << 20,
-    AMD               = 1 << 21,
+    DIES              = 1 << 20, /* and is lost, as who asks it then is told */
+    NVIDIA            = 1 << 21,
+    AMD               = 1 << 22,
     VENDORS           = NVIDIA | AMD,
 };
+
+enum { MAX_NAMED = 32 }; /* devices in VKCOMM_LAYER_DEVICES */
 
 enum { NON_COHERENT_ATOM = 256 };
 

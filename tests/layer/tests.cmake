@@ -18,6 +18,11 @@ endif()
 vkcomm_test(layer-sweep fault ${LAYER_RANKS} ${CMAKE_SOURCE_DIR}/tests/layer/sweep ${SHIM} ${LAYER_PROBE} ${LAYER} ${SWEEP_ALL})
 set_tests_properties(layer-sweep PROPERTIES TIMEOUT 3600)
 vkcomm_test(layer-lose fault ${LAYER_RANKS} ${CMAKE_SOURCE_DIR}/tests/layer/lose ${SHIM} ${LAYER_PROBE} ${LAYER})
+set(LAYER_DIE ${LAYER_RANKS} ${CMAKE_SOURCE_DIR}/tests/layer/die ${SHIM} ${LAYER_PROBE} ${LAYER})
+vkcomm_test(layer-die fault ${LAYER_DIE} lost)
+if(VKCOMM_FULL_TESTS) # waits for 30 s without progress
+    vkcomm_test(layer-stuck fault ${LAYER_DIE} stuck)
+endif()
 
 # layer_run(NAME DEVICES [CASES case...] [ACCURACY accuracy] LINES pattern... [SET variable=value...]): right results on
 # DEVICES, a list as VKCOMM_LAYER_DEVICES has it, with lines of the run that match the patterns.

@@ -7,7 +7,7 @@
 
 /* 64 KiB as a large-page kernel has it; the largest alignment and a range far
  * below the least that the specification allows. */
-enum { IMPORT_ALIGNMENT = 65536, OFFSET_ALIGNMENT = 256, STORAGE_RANGE = 1 << 20, MAX_NAMED = 32 };
+enum { IMPORT_ALIGNMENT = 65536, OFFSET_ALIGNMENT = 256, STORAGE_RANGE = 1 << 20 };
 
 static const struct {
     const char * name;
@@ -36,6 +36,7 @@ static const struct {
     { "no-copy-signals", NO_COPY_SIGNALS | TRANSFER_QUEUE },
     { "jitter", JITTER | TRANSFER_QUEUE },
     { "stalls", STALLS | TRANSFER_QUEUE },
+    { "dies", STALLS | DIES | TRANSFER_QUEUE },
 };
 
 static unsigned named[MAX_NAMED], named_count;
