@@ -81,7 +81,7 @@ const linkPiece = 8 << 20
 // schedule is what one iteration submits. A rank without a transfer queue takes
 // no part in what needs one.
 func (l *linkRig) schedule(m *mover) *allreduce.Schedule {
-	s := handMade(l.world, allreduce.F32, l.ranks.HalfBytes(), func(int) []allreduce.Step { return nil })
+	s := allreduce.ByHand(l.world, allreduce.F32, l.ranks.HalfBytes(), func(int) []allreduce.Step { return nil })
 	for rank := range l.world {
 		if m.rank >= 0 && m.rank != rank || m.by != byKernel && l.ranks.TransferQueues()>>rank&1 == 0 {
 			continue
@@ -121,12 +121,12 @@ func (l *linkRig) steps(rank int, dir string) (steps []allreduce.Step) {
 	piece := min(linkPiece, l.ranks.ChunkBytes())
 	for at := int64(0); at < l.bytes; at += piece {
 		count := min(piece, l.bytes-at) / 4
-		written, read := stagingAt(rank, at), stagingAt(rank, l.bytes+at)
+		written, read := allreduce.StagingAt(rank, at), allreduce.StagingAt(rank, l.bytes+at)
 		if dir == dirWrite {
 			steps = append(steps, allreduce.Step{Op: allreduce.Pack, Count: count, Dst: written,
-				Srcs: []allreduce.Region{tensorAt(rank, at/4)}})
+				Srcs: []allreduce.Region{allreduce.TensorAt(rank, at/4)}})
 		} else {
-			steps = append(steps, allreduce.Step{Op: allreduce.Reduce, Count: count, Dst: tensorAt(rank, (l.bytes+at)/4),
+			steps = append(steps, allreduce.Step{Op: allreduce.Reduce, Count: count, Dst: allreduce.TensorAt(rank, (l.bytes+at)/4),
 				Srcs: []allreduce.Region{read}})
 		}
 	}

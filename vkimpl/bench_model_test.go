@@ -36,8 +36,8 @@ func (g *benchRig) fit() *costModel {
 // sample times one transfer of so many bytes in each direction, as FitLink
 // wants it: from the submission to the signal, which includes the host's wait.
 func (g *benchRig) sample(rank int, bytes int64) allreduce.Sample {
-	pack := allreduce.Step{Op: allreduce.Pack, Count: bytes / 4, Dst: stagingAt(rank, 0), Srcs: []allreduce.Region{tensorAt(rank, 0)}}
-	unpack := allreduce.Step{Op: allreduce.Unpack, Count: bytes / 4, Dst: tensorAt(rank, 0), Srcs: []allreduce.Region{stagingAt(rank, 0)}}
+	pack := allreduce.Step{Op: allreduce.Pack, Count: bytes / 4, Dst: allreduce.StagingAt(rank, 0), Srcs: []allreduce.Region{allreduce.TensorAt(rank, 0)}}
+	unpack := allreduce.Step{Op: allreduce.Unpack, Count: bytes / 4, Dst: allreduce.TensorAt(rank, 0), Srcs: []allreduce.Region{allreduce.StagingAt(rank, 0)}}
 	return allreduce.Sample{Bytes: bytes, Write: g.seconds(g.alone(rank, pack)), Read: g.seconds(g.alone(rank, unpack))}
 }
 
@@ -46,7 +46,7 @@ func (g *benchRig) sample(rank int, bytes int64) allreduce.Sample {
 func (g *benchRig) deviceRate(rank int, bytes int64) float64 {
 	// Many steps: one of a few MB takes a GPU no longer than the host's wait.
 	const few, many = 4, 64
-	pack := allreduce.Step{Op: allreduce.Pack, Count: bytes / 4, Srcs: []allreduce.Region{tensorAt(rank, 0)},
+	pack := allreduce.Step{Op: allreduce.Pack, Count: bytes / 4, Srcs: []allreduce.Region{allreduce.TensorAt(rank, 0)},
 		Dst: allreduce.Region{Space: allreduce.Scratch, Rank: rank}}
 	short := g.seconds(g.alone(rank, slices.Repeat([]allreduce.Step{pack}, few)...))
 	long := g.seconds(g.alone(rank, slices.Repeat([]allreduce.Step{pack}, many)...))
@@ -55,7 +55,7 @@ func (g *benchRig) deviceRate(rank int, bytes int64) float64 {
 
 // alone is a schedule in which one rank does steps and no other does anything.
 func (g *benchRig) alone(rank int, steps ...allreduce.Step) *allreduce.Schedule {
-	return handMade(g.world, allreduce.F32, g.ranks.HalfBytes(), func(r int) []allreduce.Step {
+	return allreduce.ByHand(g.world, allreduce.F32, g.ranks.HalfBytes(), func(r int) []allreduce.Step {
 		if r != rank {
 			return nil
 		}
@@ -67,25 +67,11 @@ func (g *benchRig) alone(rank int, steps ...allreduce.Step) *allreduce.Schedule 
 // that it waits for, that kernel included, which does next to nothing.
 func (g *benchRig) hop() float64 {
 	const few, many = 8, 72
-	return (g.seconds(g.handOn(many)) - g.seconds(g.handOn(few))) / (many - few)
+	return (g.seconds(g.chain(many)) - g.seconds(g.chain(few))) / (many - few)
 }
 
-// handOn is a schedule of so many batches, each of which waits for the former
-// one, round the ranks.
-func (g *benchRig) handOn(batches int) *allreduce.Schedule {
-	s := g.alone(-1)
-	var before allreduce.Batch
-	for i := range batches {
-		rank := i % g.world
-		s.Signals[rank][allreduce.Compute]++
-		b := allreduce.Batch{Rank: rank, Signal: s.Signals[rank][allreduce.Compute], Steps: []allreduce.Step{
-			{Op: allreduce.Pack, Count: 64, Dst: stagingAt(rank, 0), Srcs: []allreduce.Region{tensorAt(rank, 0)}}}}
-		if i > 0 {
-			b.Waits = []allreduce.Wait{{Point: allreduce.Point{Rank: before.Rank, Value: before.Signal}, Hazard: allreduce.RAW}}
-		}
-		s.Batches, before = append(s.Batches, b), b
-	}
-	return s
+func (g *benchRig) chain(batches int) *allreduce.Schedule {
+	return allreduce.Chain(g.world, batches, g.ranks.HalfBytes())
 }
 
 // seconds is how long a schedule takes, the median of a few runs after one that

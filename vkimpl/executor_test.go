@@ -250,8 +250,8 @@ func TestReadSeesTheSum(t *testing.T) {
 func TestReleaseLetsWaitingQueuesGo(t *testing.T) {
 	const elements = 1 << 11
 	g := openRig(t, 2, staging, tensorFloats)
-	s := handMade(2, allreduce.F32, g.HalfBytes(), func(rank int) []allreduce.Step {
-		return []allreduce.Step{{Op: allreduce.Unpack, Count: elements, Dst: tensorAt(rank, 0), Srcs: []allreduce.Region{stagingAt(rank, 0)}}}
+	s := allreduce.ByHand(2, allreduce.F32, g.HalfBytes(), func(rank int) []allreduce.Step {
+		return []allreduce.Step{{Op: allreduce.Unpack, Count: elements, Dst: allreduce.TensorAt(rank, 0), Srcs: []allreduce.Region{allreduce.StagingAt(rank, 0)}}}
 	})
 	// Rank 0 waits for a signal of rank 1 that is submitted nowhere.
 	s.Batches[0].Waits = []allreduce.Wait{{Point: allreduce.Point{Rank: 1, Queue: allreduce.Compute, Value: 1}}}

@@ -48,13 +48,13 @@ func (g *rig) decodeOnDevice(wire allreduce.Wire, words []uint32, count int64) [
 	g.reset()
 	in := g.take(int64(len(words)), 0)
 	copy(g.part(0, in[0], int64(len(words))), words)
-	g.move(0, int64(len(words)), stagingAt(0, 0), tensorAt(0, 0), in[0])
+	g.move(0, int64(len(words)), allreduce.StagingAt(0, 0), allreduce.TensorAt(0, 0), in[0])
 	out := g.take(count, 3)
-	g.run([]*allreduce.Schedule{handMade(g.world, wire, g.HalfBytes(), func(rank int) []allreduce.Step {
+	g.run([]*allreduce.Schedule{allreduce.ByHand(g.world, wire, g.HalfBytes(), func(rank int) []allreduce.Step {
 		if rank != 0 {
 			return nil
 		}
-		return []allreduce.Step{{Op: allreduce.Unpack, Count: count, Dst: tensorAt(0, 0), Srcs: []allreduce.Region{stagingAt(0, 0)}}}
+		return []allreduce.Step{{Op: allreduce.Unpack, Count: count, Dst: allreduce.TensorAt(0, 0), Srcs: []allreduce.Region{allreduce.StagingAt(0, 0)}}}
 	})}, [][]Binding{out})
 	return slices.Clone(g.part(0, out[0], count))
 }
@@ -91,14 +91,14 @@ func (g *rig) encodeOnDevice(t fataler, what string, wire allreduce.Wire, v []ui
 	copy(g.part(0, in[0], count), v)
 	out := g.take(words+around, 2)
 	// The staging begins as canaries, which show what is left alone.
-	g.move(0, words+around, stagingAt(0, 0), tensorAt(0, 0), out[0])
-	g.run([]*allreduce.Schedule{handMade(g.world, wire, g.HalfBytes(), func(rank int) []allreduce.Step {
+	g.move(0, words+around, allreduce.StagingAt(0, 0), allreduce.TensorAt(0, 0), out[0])
+	g.run([]*allreduce.Schedule{allreduce.ByHand(g.world, wire, g.HalfBytes(), func(rank int) []allreduce.Step {
 		if rank != 0 {
 			return nil
 		}
-		return []allreduce.Step{{Op: allreduce.Pack, Count: count, Dst: stagingAt(0, 0), Srcs: []allreduce.Region{tensorAt(0, 0)}}}
+		return []allreduce.Step{{Op: allreduce.Pack, Count: count, Dst: allreduce.StagingAt(0, 0), Srcs: []allreduce.Region{allreduce.TensorAt(0, 0)}}}
 	})}, [][]Binding{in})
-	g.move(0, words+around, tensorAt(0, 0), stagingAt(0, 0), out[0])
+	g.move(0, words+around, allreduce.TensorAt(0, 0), allreduce.StagingAt(0, 0), out[0])
 
 	rounded := floatsOf(v)
 	want := append(encode(wire, rounded), slices.Repeat([]uint32{canary}, around)...)

@@ -57,8 +57,8 @@ func (x reduction) run(t fataler, g *rig) {
 	g.t.Helper()
 	count := int64(len(x.values[0]))
 	words := x.wire.Bytes(count) / 4
-	slot := func(s int) allreduce.Region { return stagingAt(0, int64(s)*8192) }
-	step := allreduce.Step{Op: allreduce.Reduce, Count: count, Dst: tensorAt(0, 0)}
+	slot := func(s int) allreduce.Region { return allreduce.StagingAt(0, int64(s)*8192) }
+	step := allreduce.Step{Op: allreduce.Reduce, Count: count, Dst: allreduce.TensorAt(0, 0)}
 	g.reset()
 	tensor := g.take(count, 1)
 	for s := range x.sources {
@@ -68,14 +68,14 @@ func (x reduction) run(t fataler, g *rig) {
 			region = allreduce.Region{Space: allreduce.Zero, Rank: 0}
 			copy(g.part(0, tensor[0], count), slices.Repeat([]uint32{canary}, int(count)))
 		case s == x.own:
-			region = tensorAt(0, 0)
+			region = allreduce.TensorAt(0, 0)
 			copy(g.part(0, tensor[0], count), x.values[s])
 		case x.zero>>s&1 != 0:
 			region = allreduce.Region{Space: allreduce.Zero, Rank: 1}
 		default:
 			in := g.take(words, 1)
 			copy(g.part(0, in[0], words), encode(x.wire, floatsOf(x.values[s])))
-			g.move(0, words, region, tensorAt(0, 0), in[0])
+			g.move(0, words, region, allreduce.TensorAt(0, 0), in[0])
 		}
 		step.Srcs = append(step.Srcs, region)
 	}
@@ -83,7 +83,7 @@ func (x reduction) run(t fataler, g *rig) {
 		to := slot(x.sources)
 		step.Publish = &to
 	}
-	g.run([]*allreduce.Schedule{handMade(g.world, x.wire, g.HalfBytes(), func(rank int) []allreduce.Step {
+	g.run([]*allreduce.Schedule{allreduce.ByHand(g.world, x.wire, g.HalfBytes(), func(rank int) []allreduce.Step {
 		if rank != 0 {
 			return nil
 		}
@@ -98,7 +98,7 @@ func (x reduction) run(t fataler, g *rig) {
 	}
 	if x.publish {
 		out := g.take(words, 1)
-		g.move(0, words, tensorAt(0, 0), slot(x.sources), out[0])
+		g.move(0, words, allreduce.TensorAt(0, 0), slot(x.sources), out[0])
 		got, want := make([]float32, count), make([]float32, count)
 		x.wire.Decode(got, bytesOf(g.part(0, out[0], words)))
 		x.wire.Decode(want, bytesOf(published)) // NaN payloads may differ

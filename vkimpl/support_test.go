@@ -163,33 +163,12 @@ func (g *rig) drain() {
 	}
 }
 
-// handMade is a schedule of one batch a rank, in which every rank does the
-// steps that make returns, with no wait between ranks.
-func handMade(world int, wire allreduce.Wire, halfBytes int64, make func(rank int) []allreduce.Step) *allreduce.Schedule {
-	s := &allreduce.Schedule{Algorithm: "by hand", World: world, Wire: wire, HalfBytes: halfBytes,
-		Signals: slices.Repeat([][2]int64{{}}, world)}
-	for r := range world {
-		if steps := make(r); len(steps) > 0 {
-			s.Batches = append(s.Batches, allreduce.Batch{Rank: r, Steps: steps})
-		}
-	}
-	return s
-}
-
-func tensorAt(rank int, offset int64) allreduce.Region {
-	return allreduce.Region{Space: allreduce.Tensor, Rank: rank, Offset: offset}
-}
-
-func stagingAt(rank int, offset int64) allreduce.Region {
-	return allreduce.Region{Space: allreduce.Staging, Rank: rank, Offset: offset}
-}
-
 // move copies words between a rank's tensor and its staging as they are.
 func (g *rig) move(rank int, words int64, to, from allreduce.Region, binding Binding) {
 	g.t.Helper()
 	bindings := slices.Clone(g.bindings)
 	bindings[rank] = binding
-	g.run([]*allreduce.Schedule{handMade(g.world, allreduce.F32, g.HalfBytes(), func(r int) []allreduce.Step {
+	g.run([]*allreduce.Schedule{allreduce.ByHand(g.world, allreduce.F32, g.HalfBytes(), func(r int) []allreduce.Step {
 		if r != rank {
 			return nil
 		}

@@ -75,7 +75,7 @@ func (g *rig) butterflyPhase(list []pair, bytes int64, add bool) (ph phase, err 
 		ph.copies = append(ph.copies, c)
 		var in []allreduce.Step
 		g.pieces(bytes, func(at, count int64) {
-			in = append(in, allreduce.Step{Op: allreduce.Copy, Count: count, Dst: scratchAt(p.to, at), Srcs: []allreduce.Region{stagingAt(p.from, at)}})
+			in = append(in, allreduce.Step{Op: allreduce.Copy, Count: count, Dst: allreduce.ScratchAt(p.to, at), Srcs: []allreduce.Region{allreduce.StagingAt(p.from, at)}})
 		})
 		if !add {
 			in = g.linkSteps(p.to, p.from, bytes, false)
@@ -89,8 +89,8 @@ func (g *rig) butterflyPhase(list []pair, bytes int64, add bool) (ph phase, err 
 			for _, p := range list {
 				if p.to == rank {
 					g.pieces(bytes, func(at, count int64) {
-						steps = append(steps, allreduce.Step{Op: allreduce.Reduce, Count: count, Dst: tensorAt(rank, at/4),
-							Srcs: []allreduce.Region{tensorAt(rank, at/4), scratchAt(rank, at)}})
+						steps = append(steps, allreduce.Step{Op: allreduce.Reduce, Count: count, Dst: allreduce.TensorAt(rank, at/4),
+							Srcs: []allreduce.Region{allreduce.TensorAt(rank, at/4), allreduce.ScratchAt(rank, at)}})
 					})
 				}
 			}

@@ -293,29 +293,6 @@ func (g *rig) clear(elements int64) error {
 
 type step = allreduce.Step
 
-func tensorAt(rank int, element int64) allreduce.Region {
-	return allreduce.Region{Space: allreduce.Tensor, Rank: rank, Offset: element}
-}
-
-func stagingAt(rank int, offset int64) allreduce.Region {
-	return allreduce.Region{Space: allreduce.Staging, Rank: rank, Offset: offset}
-}
-
-func scratchAt(rank int, offset int64) allreduce.Region {
-	return allreduce.Region{Space: allreduce.Scratch, Rank: rank, Offset: offset}
-}
-
-// byHand is a schedule without a wait: a batch for each rank that has steps.
-func (g *rig) byHand(steps func(rank int) []allreduce.Step) *allreduce.Schedule {
-	s := &allreduce.Schedule{Algorithm: "by hand", World: g.world, HalfBytes: g.ranks.HalfBytes(), Signals: make([][2]int64, g.world)}
-	for r := range g.world {
-		if list := steps(r); len(list) > 0 {
-			s.Batches = append(s.Batches, allreduce.Batch{Rank: r, Steps: list})
-		}
-	}
-	return s
-}
-
 // pieces calls f for consecutive parts that one step can do.
 func (g *rig) pieces(bytes int64, f func(at, count int64)) {
 	piece := min(bytes, g.ranks.ChunkBytes())
@@ -332,7 +309,7 @@ func (t *transfer) close()              { t.program.Close() }
 
 // record makes a transfer of steps.
 func (g *rig) record(steps func(rank int) []allreduce.Step) (*transfer, error) {
-	p, err := g.ranks.Program(g.byHand(steps), g.bindings)
+	p, err := g.ranks.Program(allreduce.ByHand(g.world, allreduce.F32, g.ranks.HalfBytes(), steps), g.bindings)
 	if err != nil {
 		return nil, err
 	}
@@ -350,9 +327,9 @@ func (g *rig) link(bytes int64, write bool) (*transfer, error) {
 func (g *rig) linkSteps(rank, owner int, bytes int64, write bool) (steps []allreduce.Step) {
 	g.pieces(bytes, func(at, count int64) {
 		if write {
-			steps = append(steps, allreduce.Step{Op: allreduce.Pack, Count: count, Dst: stagingAt(rank, at), Srcs: []allreduce.Region{tensorAt(rank, at/4)}})
+			steps = append(steps, allreduce.Step{Op: allreduce.Pack, Count: count, Dst: allreduce.StagingAt(rank, at), Srcs: []allreduce.Region{allreduce.TensorAt(rank, at/4)}})
 		} else {
-			steps = append(steps, allreduce.Step{Op: allreduce.Unpack, Count: count, Dst: tensorAt(rank, at/4), Srcs: []allreduce.Region{stagingAt(owner, at)}})
+			steps = append(steps, allreduce.Step{Op: allreduce.Unpack, Count: count, Dst: allreduce.TensorAt(rank, at/4), Srcs: []allreduce.Region{allreduce.StagingAt(owner, at)}})
 		}
 	})
 	return steps
@@ -373,22 +350,9 @@ func (g *rig) hop(repeats int) (float64, error) {
 	return max(0, long-short) / (many - few), err
 }
 
-// handOn times a chain of so many batches, each of which waits for the former
-// one, round the ranks.
+// handOn times a chain of so many batches.
 func (g *rig) handOn(batches, repeats int) (float64, error) {
-	s := g.byHand(func(int) []allreduce.Step { return nil })
-	var before allreduce.Batch
-	for i := range batches {
-		rank := i % g.world
-		s.Signals[rank][allreduce.Compute]++
-		b := allreduce.Batch{Rank: rank, Signal: s.Signals[rank][allreduce.Compute], Steps: []allreduce.Step{
-			{Op: allreduce.Pack, Count: 64, Dst: stagingAt(rank, 0), Srcs: []allreduce.Region{tensorAt(rank, 0)}}}}
-		if i > 0 {
-			b.Waits = []allreduce.Wait{{Point: allreduce.Point{Rank: before.Rank, Value: before.Signal}, Hazard: allreduce.RAW}}
-		}
-		s.Batches, before = append(s.Batches, b), b
-	}
-	p, err := g.ranks.Program(s, g.bindings)
+	p, err := g.ranks.Program(allreduce.Chain(g.world, batches, g.ranks.HalfBytes()), g.bindings)
 	if err != nil {
 		return 0, err
 	}
