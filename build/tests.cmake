@@ -94,6 +94,11 @@ if(TARGET harness)
         vkcomm_test(harness-n${n}-proxy vulkan ${USES} "proxy ordering"
             ${RANKS} lavapipe ${n} ${PRELOAD} ${EXACT} GGML_VK_COMM_PROXY=1 ${HARNESS} --ranks ${n} ${PACE})
     endforeach()
+    # graphs recorded on threads, by a host that does not keep to the meta backend's order either
+    foreach(n 2 3)
+        vkcomm_test(harness-n${n}-parallel vulkan ${USES} "graphs recorded in parallel"
+            ${RANKS} lavapipe ${n} ${PRELOAD} ${EXACT} GGML_VK_COMM_PARALLEL=1 ${HARNESS} --ranks ${n} ${PACE})
+    endforeach()
     # every algorithm with every wire; the ring adds in another order than stock
     set(MATRIX_RANKS 2 3)
     if(VKCOMM_FULL_TESTS)

@@ -215,6 +215,7 @@ EXPORT void ggml_backend_synchronize(struct ggml_backend *backend) {
     if (!real) {
         return;
     }
+    vkcomm_team_synchronizes(backend);
     uint64_t fences = vkcomm_registry_fence_count();
     real(backend);
     if (!vkcomm_inert()) {

@@ -280,6 +280,7 @@ static bool front_allreduce(void *comm, struct ggml_tensor **tensors) {
     if (atomic_load_explicit(&forked, memory_order_relaxed)) {
         return false;
     }
+    vkcomm_team_reduces(comm);
     block_signals(&before);
     bool done = ((ggml_backend_comm_allreduce_tensor_t) trio.allreduce)(comm, tensors);
     restore_signals(&before);

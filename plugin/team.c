@@ -36,6 +36,8 @@ struct vkcomm_team {
     uint64_t                 spin_ns;
     unsigned                 turn;    /* the rank whose call is due */
     bool                     allowed; /* the latest reduction was ours */
+    bool                     clean;   /* nothing has come in between in this round */
+    bool                     proven;  /* nor in the one before */
     uint64_t                 began;   /* ns, of rank 0's call */
     struct vkcomm_team_stats stats;
     atomic_bool              stop;
@@ -115,13 +117,20 @@ static void wait_until_idle(struct vkcomm_team *team, const struct member *m) {
     }
 }
 
-/* Until the ranks before turn have been computed; the first rank's status that is
- * not success, or status. */
+/* Until all that was given has been computed. */
+static void settle(struct vkcomm_team *team) {
+    for (unsigned r = 0; r < team->turn; r++) {
+        wait_until_idle(team, &team->members[r]);
+    }
+}
+
+/* Ends a round: the first rank's status that is not success, or status. */
 static int gather(struct vkcomm_team *team, int status) {
+    settle(team);
     for (unsigned r = team->turn; r-- > 0;) {
         struct member *m = &team->members[r];
-        wait_until_idle(team, m);
-        status = m->status != VKCOMM_GGML_STATUS_SUCCESS ? m->status : status;
+        status    = m->status != VKCOMM_GGML_STATUS_SUCCESS ? m->status : status;
+        m->status = VKCOMM_GGML_STATUS_SUCCESS; /* told once */
     }
     team->turn = 0;
     return status;
@@ -153,31 +162,66 @@ static struct vkcomm_team *find(const struct ggml_backend *backend, unsigned *ra
     return found;
 }
 
+/* The caller has something else to do with the ranks in the midst of a round. */
+static void interrupted(struct vkcomm_team *team) {
+    if (team->turn > 0) {
+        settle(team);
+        team->clean = team->proven = false;
+    }
+}
+
 int vkcomm_team_compute(struct ggml_backend *backend, struct ggml_cgraph *graph, vkcomm_ggml_backend_graph_compute_async_fn compute) {
     unsigned            rank = 0;
     struct vkcomm_team *team = find(backend, &rank);
     if (!team) {
         return compute(backend, graph);
     }
-    if (!team->allowed || rank != team->turn) {
+    if (rank != team->turn) {
+        interrupted(team);
         int status = gather(team, VKCOMM_GGML_STATUS_SUCCESS);
-        return status != VKCOMM_GGML_STATUS_SUCCESS ? status : compute(backend, graph);
+        if (status != VKCOMM_GGML_STATUS_SUCCESS || rank != 0) {
+            team->proven = false;
+            return status != VKCOMM_GGML_STATUS_SUCCESS ? status : compute(backend, graph);
+        }
     }
     if (rank == 0) {
         team->began = now_ns();
+        team->clean = true;
     }
     team->turn++;
-    if (rank + 1 < team->world && team->threads) {
+    if (rank + 1 < team->world && team->threads && team->allowed && team->proven) {
         give(&team->members[rank], graph, compute);
         return VKCOMM_GGML_STATUS_SUCCESS; /* or what it turns out to be, in gather() */
     }
     int status = compute(backend, graph);
     if (rank + 1 == team->world) {
-        status = gather(team, status);
-        team->stats.parts++;
-        team->stats.ns += now_ns() - team->began;
+        status       = gather(team, status);
+        team->proven = team->clean;
+        team->stats.parts += team->allowed;
+        team->stats.ns += team->allowed ? now_ns() - team->began : 0;
     }
     return status;
+}
+
+void vkcomm_team_synchronizes(const struct ggml_backend *backend) {
+    unsigned            rank = 0;
+    struct vkcomm_team *team = find(backend, &rank);
+    if (team) {
+        interrupted(team);
+    }
+}
+
+void vkcomm_team_reduces(const void *comm) {
+    if (atomic_load_explicit(&team_count, memory_order_acquire) == 0) {
+        return;
+    }
+    pthread_mutex_lock(&teams_lock);
+    for (struct vkcomm_team *t = teams; t; t = t->next) {
+        if (t->comm == comm) {
+            interrupted(t);
+        }
+    }
+    pthread_mutex_unlock(&teams_lock);
 }
 
 void vkcomm_team_reduced(const void *comm, bool done) {

@@ -12,7 +12,9 @@
  *
  * Its own reduction, which it makes when ours returns false, computes on single
  * ranks and copies in between. So a team works only while the latest reduction
- * was ours, and a call out of turn waits for all that came before.
+ * was ours, and after a round of calls that nothing has interrupted. A call out of
+ * turn, a synchronisation and a reduction in the midst of a round wait for what
+ * was given to the threads; then the next round is done without them.
  */
 #ifndef VKCOMM_TEAM_H
 #define VKCOMM_TEAM_H
@@ -31,6 +33,10 @@ void vkcomm_team_stop(struct vkcomm_team *team, struct vkcomm_team_stats *stats)
 /* compute(backend, graph), now, or for a rank of a team at its last rank's turn
  * the latest. */
 int vkcomm_team_compute(struct ggml_backend *backend, struct ggml_cgraph *graph, vkcomm_ggml_backend_graph_compute_async_fn compute);
+
+/* The host is about to synchronise the backend, or to reduce. */
+void vkcomm_team_synchronizes(const struct ggml_backend *backend);
+void vkcomm_team_reduces(const void *comm);
 
 /* The host has been told that a reduction is done, or that it must do it. */
 void vkcomm_team_reduced(const void *comm, bool done);

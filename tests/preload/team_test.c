@@ -115,14 +115,54 @@ static void in_trouble(void) {
         check("a rank's failure is told, on whichever thread", call_all() == VKCOMM_GGML_STATUS_FAILED && since(1, WORLD - 1));
         statuses[r] = VKCOMM_GGML_STATUS_SUCCESS;
     }
+}
+
+/* After a round that was interrupted, and is completed from a rank on, one whole
+ * round is done without threads. */
+static void check_recovery(unsigned from) {
+    slow = 0;
+    for (unsigned r = from; r < WORLD; r++) {
+        call(r);
+    }
+    since(0, 0);
+    check("then a round on the caller's thread", call_all() == VKCOMM_GGML_STATUS_SUCCESS && since(1, 0));
+    check("and a whole round is one again", call_all() == VKCOMM_GGML_STATUS_SUCCESS && since(1, WORLD - 1));
+    slow = 2000;
+}
+
+static void interrupted(void) {
     slow = 2000;
     call(0);
     call(1);
     check("a call out of turn waits for those before", call(0) == VKCOMM_GGML_STATUS_SUCCESS &&
               atomic_load(&computed[0]) == 2 && atomic_load(&computed[1]) == 1);
     since(0, 0);
+    check("and begins a round without threads", call(1) == VKCOMM_GGML_STATUS_SUCCESS && call(2) == VKCOMM_GGML_STATUS_SUCCESS &&
+              call(3) == VKCOMM_GGML_STATUS_SUCCESS && atomic_load(&elsewhere[1]) == 0);
+    since(0, 0);
+    call(0);
+    vkcomm_team_synchronizes(backend_of(0));
+    check("a synchronisation waits for those before", atomic_load(&computed[0]) == 1);
+    check_recovery(1);
+    call(0);
+    call(1);
+    vkcomm_team_reduces(&comm);
+    check("a reduction waits for those before", atomic_load(&computed[0]) == 1 && atomic_load(&computed[1]) == 1);
+    check_recovery(WORLD); /* it is not completed */
+    call_all();
+    since(0, 0);
     slow = 0;
-    check("and a whole round is one again", call_all() == VKCOMM_GGML_STATUS_SUCCESS && since(1, WORLD - 1));
+    vkcomm_team_synchronizes(backend_of(1));
+    vkcomm_team_reduces(&comm);
+    check("between rounds either changes nothing", call_all() == VKCOMM_GGML_STATUS_SUCCESS && since(1, WORLD - 1));
+    statuses[0] = VKCOMM_GGML_STATUS_FAILED;
+    call(0);
+    vkcomm_team_synchronizes(backend_of(0));
+    statuses[0] = VKCOMM_GGML_STATUS_SUCCESS;
+    check("a failure of an interrupted round is told by the next call", call(0) == VKCOMM_GGML_STATUS_FAILED);
+    check("once", call_all() == VKCOMM_GGML_STATUS_SUCCESS);
+    call_all();
+    since(0, 0);
 }
 
 static void at_the_end(void) {
@@ -142,6 +182,7 @@ int main(void) {
     alone();
     in_turn();
     in_trouble();
+    interrupted();
     at_the_end();
     return report_finish();
 }
