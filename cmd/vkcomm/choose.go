@@ -82,8 +82,8 @@ func (g *rig) selfTest() (wrong int64, err error) {
 	return wrong, err
 }
 
-// measure times the candidates as a communicator does, with the difference that
-// it takes the time that it takes.
+// measure times the candidates as a communicator does, with the differences that
+// it takes the time that it takes, and that each has its passes one after the other.
 func (c *decision) measure(g *rig) error {
 	if err := g.clear(choice.Largest / 4); err != nil {
 		return err
