@@ -56,8 +56,6 @@ type Comm struct {
 	stats  stats
 	p2p    peerStaging
 	team   *C.struct_vkcomm_team // nil: none
-	// parallel: each rank's graphs are recorded on a thread of its own
-	parallel bool
 	// submitting is set from a reduction's first submission until all is
 	// booked: a panic then cannot be answered with "not done".
 	submitting bool
@@ -252,11 +250,10 @@ func (c *Comm) register(backends []*C.struct_ggml_backend, probed []C.struct_vkc
 		function, argument := c.ranks.DrainCallback(i)
 		C.sync_start(&c.c.sync[i], b, C.uintptr_t(function), C.uintptr_t(argument))
 	}
-	if c.parallel = c.config.Parallel; c.parallel || c.config.Stats {
-		c.team = C.team_start(c.c, unsafe.SliceData(backends), C.bool(c.parallel))
+	if c.config.Parallel || c.config.Stats {
+		c.team = C.team_start(c.c, unsafe.SliceData(backends), C.bool(c.config.Parallel))
 	}
-	if c.parallel && c.team == nil {
-		c.parallel = false
+	if c.config.Parallel && c.team == nil {
 		logf(levelWarn, "no memory or threads to record the ranks' graphs in parallel; one after the other, as llama.cpp does")
 	}
 }
@@ -268,7 +265,7 @@ func (c *Comm) describe(took time.Duration, overrides []string) string {
 		names = append(names, fmt.Sprintf("%d=%s (%s)", i, d.Name, d.Driver))
 	}
 	set := ""
-	if c.parallel {
+	if c.config.Parallel && c.team != nil {
 		set = "; graphs recorded in parallel"
 	}
 	if len(overrides) > 0 {

@@ -162,6 +162,19 @@ static struct vkcomm_team *find(const struct ggml_backend *backend, unsigned *ra
     return found;
 }
 
+static struct vkcomm_team *find_of_comm(const void *comm) {
+    if (atomic_load_explicit(&team_count, memory_order_acquire) == 0) {
+        return NULL;
+    }
+    pthread_mutex_lock(&teams_lock);
+    struct vkcomm_team *team = teams;
+    while (team && team->comm != comm) {
+        team = team->next;
+    }
+    pthread_mutex_unlock(&teams_lock);
+    return team;
+}
+
 /* The caller has something else to do with the ranks in the midst of a round. */
 static void interrupted(struct vkcomm_team *team) {
     if (team->turn > 0) {
@@ -212,29 +225,17 @@ void vkcomm_team_synchronizes(const struct ggml_backend *backend) {
 }
 
 void vkcomm_team_reduces(const void *comm) {
-    if (atomic_load_explicit(&team_count, memory_order_acquire) == 0) {
-        return;
+    struct vkcomm_team *team = find_of_comm(comm);
+    if (team) {
+        interrupted(team);
     }
-    pthread_mutex_lock(&teams_lock);
-    for (struct vkcomm_team *t = teams; t; t = t->next) {
-        if (t->comm == comm) {
-            interrupted(t);
-        }
-    }
-    pthread_mutex_unlock(&teams_lock);
 }
 
 void vkcomm_team_reduced(const void *comm, bool done) {
-    if (atomic_load_explicit(&team_count, memory_order_acquire) == 0) {
-        return;
+    struct vkcomm_team *team = find_of_comm(comm);
+    if (team) {
+        team->allowed = done;
     }
-    pthread_mutex_lock(&teams_lock);
-    for (struct vkcomm_team *t = teams; t; t = t->next) {
-        if (t->comm == comm) {
-            t->allowed = done;
-        }
-    }
-    pthread_mutex_unlock(&teams_lock);
 }
 
 /* ---- life --------------------------------------------------------------------------------- */
