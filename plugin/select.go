@@ -16,10 +16,9 @@ type selection struct {
 	// wireFrom is the size from which wire is used; below it is F32.
 	wireFrom int64
 	source   string // where the rules come from, for the log
-	relay    bool   // the communicator has one
 }
 
-func (s *selection) algorithm(bytes int64) string { return s.rules.Algorithm(bytes, s.relay) }
+func (s *selection) algorithm(bytes int64) string { return s.rules.Algorithm(bytes) }
 
 // wireFor a tensor of so many bytes.
 func (s *selection) wireFor(bytes int64) allreduce.Wire {

@@ -60,6 +60,7 @@ func (c *Comm) selectAlgorithms() error {
 	if c.config.Algo == nil || c.choose.wantsRelay() {
 		c.openRelay()
 	}
+	c.choose.rules = c.choose.rules.Usable(c.ranks.HasRelay())
 	if forced {
 		return nil
 	}
@@ -67,7 +68,7 @@ func (c *Comm) selectAlgorithms() error {
 	if failed := c.ranks.Failed(); failed != nil {
 		return fmt.Errorf("calibration: %w", failed)
 	}
-	if c.choose.relay && c.ranks.RelayFailed() {
+	if c.ranks.HasRelay() && c.ranks.RelayFailed() {
 		return errors.New("calibration: a relayed kernel gave up")
 	}
 	if errors.Is(err, errStuck) {
@@ -126,5 +127,4 @@ func (c *Comm) openRelay() {
 	}
 	host, device := c.ranks.RelayBytes()
 	logf(levelDebug, "relay: %d bytes of host memory and %d bytes of host-visible device memory a rank", host, device)
-	c.choose.relay = true
 }

@@ -73,12 +73,29 @@ func TestFastestByTheMargin(t *testing.T) {
 }
 
 func TestRelayGivesWay(t *testing.T) {
-	rules := Rules{{allreduce.AlgorithmRelay, 0, MaxBytes}}
-	if got := rules.Algorithm(4, false); got != allreduce.AlgorithmSingleShot {
-		t.Errorf("without a relay: %s", got)
+	for _, c := range []struct{ rules, with, without string }{
+		{"relay:0-max", "relay:0-256K,singleshot:256K-max", "singleshot:0-max"},
+		{"relay:0-64K,pipeline:64K-max", "relay:0-64K,pipeline:64K-max", "singleshot:0-64K,pipeline:64K-max"},
+		{"relay:0-1M,singleshot:1M-8M,ring:8M-max", "relay:0-256K,singleshot:256K-8M,ring:8M-max", "singleshot:0-8M,ring:8M-max"},
+		{"twoshot:0-4K,relay:4K-256K,twoshot:256K-max", "twoshot:0-4K,relay:4K-256K,twoshot:256K-max",
+			"twoshot:0-4K,singleshot:4K-256K,twoshot:256K-max"},
+		{"singleshot:0-256K,relay:256K-max", "singleshot:0-max", "singleshot:0-max"},
+		{"ring:0-max", "ring:0-max", "ring:0-max"},
+	} {
+		rules, ok := Parse(c.rules)
+		if with, without := rules.Usable(true).String(), rules.Usable(false).String(); !ok || with != c.with || without != c.without {
+			t.Errorf("%s: with a relay %s, want %s; without %s, want %s", c.rules, with, c.with, without, c.without)
+		}
+		if rules.String() != c.rules {
+			t.Errorf("%s has become %s", c.rules, rules)
+		}
 	}
-	for bytes, want := range map[int64]string{4: "relay", RelayBytes: "relay", RelayBytes + 4: "singleshot"} {
-		if got := rules.Algorithm(bytes, true); got != want {
+}
+
+func TestAlgorithm(t *testing.T) {
+	rules, _ := Parse("relay:0-32K,singleshot:32K-max")
+	for bytes, want := range map[int64]string{0: "relay", 4: "relay", 32<<10 - 4: "relay", 32 << 10: "singleshot", MaxBytes: "singleshot"} {
+		if got := rules.Algorithm(bytes); got != want {
 			t.Errorf("%d bytes: %s, want %s", bytes, got, want)
 		}
 	}

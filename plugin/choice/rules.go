@@ -28,7 +28,7 @@ const (
 	// tokens and small batches at full precision (1 MiB is 64 tokens of 4096
 	// elements); above it bandwidth is all.
 	WireFrom = 1 << 20
-	// RelayBytes is the most that the relay takes.
+	// RelayBytes: rules give the relay no tensor of so many or more.
 	RelayBytes = 4 * allreduce.RelayElements
 	// StagingMB is a rank's staging unless it is said otherwise: amdgpu walks an
 	// imported buffer's pages at every submission, so it is small.
@@ -45,19 +45,43 @@ func Default(world int) Rules {
 	return Rules{{allreduce.AlgorithmSingleShot, 0, 256 << 10}, {allreduce.AlgorithmTwoShot, 256 << 10, MaxBytes}}
 }
 
-// Algorithm for a tensor of so many bytes. A relay that a rule asks for gives way
-// to single-shot where there is none, or it cannot take the tensor.
-func (rules Rules) Algorithm(bytes int64, relay bool) string {
+// Algorithm for a tensor of so many bytes.
+func (rules Rules) Algorithm(bytes int64) string {
 	for _, r := range rules {
-		if bytes >= r.To {
-			continue
+		if bytes < r.To {
+			return r.Algorithm
 		}
-		if r.Algorithm == allreduce.AlgorithmRelay && (!relay || bytes > RelayBytes) {
-			break
-		}
-		return r.Algorithm
 	}
 	return allreduce.AlgorithmSingleShot
+}
+
+// Usable has single-shot where a rule asks for a relay that there is not, or that
+// cannot take so much.
+func (rules Rules) Usable(relay bool) (usable Rules) {
+	for _, r := range rules {
+		rest := r
+		if r.Algorithm == allreduce.AlgorithmRelay {
+			if relay && r.From < RelayBytes {
+				r.To = min(r.To, RelayBytes)
+				usable = usable.then(r)
+				rest.From = r.To
+			}
+			rest.Algorithm = allreduce.AlgorithmSingleShot
+		}
+		if rest.From < rest.To {
+			usable = usable.then(rest)
+		}
+	}
+	return usable
+}
+
+// then appends a rule, to the last one where they are of the same algorithm.
+func (rules Rules) then(r Rule) Rules {
+	if last := len(rules) - 1; last >= 0 && rules[last].Algorithm == r.Algorithm {
+		rules[last].To = r.To
+		return rules
+	}
+	return append(rules, r)
 }
 
 // WithLargest has another algorithm in the place of that for the largest sizes.

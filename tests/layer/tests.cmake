@@ -135,6 +135,8 @@ layer_run(non-coherent-p2p radv+non-coherent,radv+non-coherent,radv+non-coherent
     LINES "AllReduce active.*device memory (p2p dma_buf)")
 layer_run(non-coherent-relay radv+non-coherent+discrete,radv+non-coherent+discrete CASES --case sizes
     LINES "no relay: relay slot of rank 0: .* imports host memory without coherence" "AllReduce active")
+layer_run(relay-asked nvidia,nvidia CASES --case sizes SET GGML_VK_COMM_ALGO=relay:0-64K,pipeline:64K-max
+    LINES "no relay: .*software device" "AllReduce active.*singleshot:0-64K,pipeline:64K-max .set by environment")
 # The kernels of lavapipe cannot wait: the relay's self-test shows it.
 layer_run(discrete nvidia+discrete,nvidia+discrete LINES "no relay: self-test: " "AllReduce active.*native ordering")
 
