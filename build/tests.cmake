@@ -67,6 +67,7 @@ endif()
 
 if(TARGET relay-test)
     vkcomm_test(relay-host-side vulkan $<TARGET_FILE:relay-test>)
+    vkcomm_test(relay-words vulkan $<TARGET_FILE:words-test>)
 endif()
 
 # ---- the trio, driven through the real ggml ----------------------------------------------------------------------------

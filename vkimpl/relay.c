@@ -12,6 +12,7 @@
 #endif
 
 #include "spin.h"
+#include "words.h"
 
 /* How long a thread polls without progress before it yields the CPU between
  * polls: a peer's kernel that is late by more has other work queued before it,
@@ -19,13 +20,12 @@
 #define SPIN_NS 300000
 #define NAP_NS 50000
 
-/* From so many words on a reduction is shared by two threads: 32 KiB, where one
- * thread's copying (12 GB/s of words on an H200's host) takes 6 us. Most models'
- * tokens are smaller, and keep one thread a rank awake. */
+/* From so many words on a reduction is shared by two threads: 32 KiB, which take
+ * 13.7 us then and 16.5 with one (two H200). Below, two threads gain 1.4 us or
+ * less. Most models' tokens are smaller, and keep one thread a rank awake. */
 #define SPLIT 8192u
 
 #define FAILED_WORD (2u * VKCOMM_RELAY_ELEMENTS)
-#define LINE 8u /* words of 8 bytes in a cache line, and in a write-combining buffer */
 
 enum { MAX_WORLD = 16 };
 
@@ -53,6 +53,7 @@ struct carrier {
 struct vkcomm_relay {
     unsigned                     world, lane_count, carrier_count;
     struct vkcomm_relay_host     host;
+    const struct vkcomm_words   *words;
     uint32_t                     seq; /* of the latest reduction submitted */
     atomic_bool                  stop, armed;
     pthread_mutex_t              lock;
@@ -67,44 +68,7 @@ static uint64_t *inbox_of(const struct vkcomm_relay *relay, unsigned to, unsigne
     return relay->inboxes[to] + (2u * peer + half) * (size_t) VKCOMM_RELAY_ELEMENTS;
 }
 
-/* ---- copying -------------------------------------------------------------------- */
-
-/* Passes whole lines on to at words into the targets, from the first of count
- * words, as far as all words of a line carry seq; returns how many words went.
- * Non-temporal stores fill a write-combining buffer without reading the target,
- * which is device memory. */
-static uint32_t copy_ready(const uint64_t *slot, uint64_t *const *targets, uint32_t at, unsigned target_count,
-                           uint32_t seq, uint32_t count) {
-    uint32_t done = 0;
-#if defined(__SSE2__) && !defined(__SANITIZE_THREAD__) /* which takes two whole words in one load for a race */
-    const __m128i want = _mm_set1_epi32((int) seq);
-    for (; done + LINE <= count; done += LINE) {
-        __m128i line[4], same = _mm_set1_epi32(-1);
-        for (int i = 0; i < 4; i++) {
-            line[i] = _mm_load_si128((const __m128i *) (slot + done) + i);
-            same    = _mm_and_si128(same, _mm_cmpeq_epi32(line[i], want));
-        }
-        if ((_mm_movemask_epi8(same) & 0xf0f0) != 0xf0f0) { /* the upper half of both words */
-            return done;
-        }
-        for (unsigned t = 0; t < target_count; t++) {
-            for (int i = 0; i < 4; i++) {
-                _mm_stream_si128((__m128i *) (targets[t] + at + done) + i, line[i]);
-            }
-        }
-    }
-#endif
-    for (; done < count; done++) {
-        uint64_t word = __atomic_load_n(&slot[done], __ATOMIC_ACQUIRE);
-        if ((uint32_t) (word >> 32) != seq) {
-            return done;
-        }
-        for (unsigned t = 0; t < target_count; t++) {
-            __atomic_store_n(&targets[t][at + done], word, __ATOMIC_RELEASE);
-        }
-    }
-    return done;
-}
+/* ---- passing on ----------------------------------------------------------------- */
 
 /* What lies in write-combining buffers leaves for the device. Words validate
  * themselves, so that this is for their speed and not for their order. */
@@ -159,7 +123,7 @@ static bool carry(struct vkcomm_relay *relay, unsigned rank, const struct share 
         }
     }
     for (uint32_t done = 0; done < share->count;) {
-        uint32_t went = copy_ready(slot + done, targets, done, n, share->seq, share->count - done);
+        uint32_t went = relay->words->pass(slot + done, targets, done, n, share->seq, share->count - done);
         done += went;
         if (went > 0) {
             idle_since = 0;
@@ -229,6 +193,7 @@ struct vkcomm_relay *vkcomm_relay_start(unsigned world, unsigned lanes, uint64_t
         return NULL;
     }
     relay->host       = *host;
+    relay->words      = vkcomm_words(0);
     relay->world      = world;
     relay->lane_count = lanes;
     pthread_mutex_init(&relay->lock, NULL);
@@ -280,7 +245,7 @@ void vkcomm_relay_expect(struct vkcomm_relay *relay, uint32_t elements) {
     uint32_t own = elements;
     relay->seq++;
     if (relay->lane_count > 1 && elements >= SPLIT) {
-        own = elements / 2 / LINE * LINE;
+        own = elements / 2 / VKCOMM_WORDS_LINE * VKCOMM_WORDS_LINE;
         hand_out(relay, &relay->lanes[1], own, elements - own);
     }
     hand_out(relay, &relay->lanes[0], 0, own);
