@@ -20,49 +20,50 @@ var measured struct {
 }
 
 type outcome struct {
-	rules choice.Rules
-	err   error // devices that were too slow once are not asked again
+	rules  choice.Rules
+	source string
+	err    error // devices that were too slow once are not asked again
 }
 
-// calibrate measures the algorithms on the actual devices and returns which is
-// fastest at which size. An error says why it could not; the caller then keeps
-// its table. half is the staging half that is due, and comes back as it is then.
-func calibrate(ranks *vkimpl.Ranks, wide allreduce.Wire, half int) (rules choice.Rules, next int, err error) {
+// calibrate measures the algorithms on the actual devices, and replaces the rules
+// of choose by which is fastest at which size. An error says why it could not. half
+// is the staging half that is due, and comes back as it is then.
+func calibrate(ranks *vkimpl.Ranks, choose *selection, half int) (next int, err error) {
+	wide := choose.wire
 	key := fmt.Sprint(ranks.Kind(), wide, ranks.HasRelay())
 	for rank, d := range ranks.Devices {
 		key += fmt.Sprintf(" %x %v", d.DeviceUUID, ranks.StagingHandle(rank))
 	}
 	measured.Lock()
 	defer measured.Unlock()
-	if o, ok := measured.outcomes[key]; ok {
-		return o.rules, half, o.err
-	}
-	c := calibration{ranks: ranks, wide: wide,
-		programs: map[calibrationKey]*vkimpl.Program{}, half: half}
-	times, err := c.run()
-	failed := ranks.Failed()
-	if failed == nil && errors.Is(err, errStuck) {
-		failed = err
-	}
-	if failed != nil {
-		ranks.Release()
+	o, known := measured.outcomes[key]
+	if !known {
+		c := calibration{ranks: ranks, wide: wide, programs: map[calibrationKey]*vkimpl.Program{}, half: half}
+		o = c.outcome(choose.rules)
+		half = c.half
+		failed := ranks.Failed()
+		if failed == nil && errors.Is(o.err, errStuck) {
+			failed = o.err
+		}
+		if failed != nil {
+			ranks.Release()
+			c.close()
+			return half, failed
+		}
 		c.close()
-		return nil, c.half, failed
+		if measured.outcomes == nil {
+			measured.outcomes = map[string]outcome{}
+		}
+		measured.outcomes[key] = o
 	}
-	c.close()
-	if err == nil {
-		rules = choice.Fastest(choice.Sizes, times)
+	if o.err == nil {
+		choose.rules, choose.source = o.rules, o.source
 	}
-	if measured.outcomes == nil {
-		measured.outcomes = map[string]outcome{}
-	}
-	measured.outcomes[key] = outcome{rules, err}
-	return rules, c.half, err
+	return half, o.err
 }
 
 type calibration struct {
 	ranks    *vkimpl.Ranks
-	deadline time.Time
 	wide     allreduce.Wire
 	buffers  []*vkimpl.Buffer
 	bindings []vkimpl.Binding
@@ -76,34 +77,71 @@ type calibrationKey struct {
 	half      int
 }
 
-func (c *calibration) run() (map[string][]float64, error) {
+// outcome measures; rest serves the sizes for which there is no time.
+func (c *calibration) outcome(rest choice.Rules) (o outcome) {
+	times, reached, err := c.run()
+	if err != nil {
+		return outcome{err: err}
+	}
+	o = outcome{rules: choice.Fastest(choice.Sizes, times, rest), source: "measured"}
+	if reached < choice.Largest {
+		o.source += " up to " + choice.FormatBytes(reached)
+	}
+	return o
+}
+
+// run returns seconds by algorithm, one for each of choice.Sizes, and the largest
+// size that was measured.
+func (c *calibration) run() (times map[string][]float64, reached int64, err error) {
 	for r := range c.ranks.Devices {
 		b, binding, err := c.ranks.DeviceBuffer(r, choice.Largest/4)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		c.buffers, c.bindings = append(c.buffers, b), append(c.bindings, binding)
 	}
 	if err := c.warm(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	c.deadline = time.Now().Add(choice.Limit)
-	times := map[string][]float64{}
+	times = map[string][]float64{}
+	deadline := time.Now().Add(choice.Limit)
+	var took time.Duration // by the latest pass
 	for i, bytes := range choice.Sizes {
 		for _, algorithm := range choice.Names() {
 			times[algorithm] = append(times[algorithm], math.Inf(1))
 		}
+		if i > 0 {
+			took *= time.Duration(max(1, passBytes(bytes)/passBytes(choice.Sizes[i-1])))
+		}
 		for range choice.Passes { // by turns: a slow moment of the machine is not one algorithm's
-			for _, algorithm := range choice.Candidates(c.ranks.HasRelay(), bytes) {
-				seconds, err := c.measure(algorithm, bytes)
-				if err != nil {
-					return nil, err
-				}
-				times[algorithm][i] = min(times[algorithm][i], seconds)
+			start := time.Now()
+			if start.Add(took).After(deadline) {
+				break
 			}
+			if err := c.pass(times, i); err != nil {
+				return nil, 0, err
+			}
+			took, reached = time.Since(start), bytes
 		}
 	}
-	return times, nil
+	return times, reached, nil
+}
+
+// passBytes is what an algorithm reduces in one pass at a size.
+func passBytes(bytes int64) int64 { return bytes * int64(choice.Repeats(bytes)) }
+
+// pass measures every candidate once at the i-th size.
+func (c *calibration) pass(times map[string][]float64, i int) error {
+	bytes := choice.Sizes[i]
+	for _, algorithm := range choice.Candidates(c.ranks.HasRelay(), bytes) {
+		seconds, err := c.measure(algorithm, bytes)
+		if err != nil {
+			return err
+		}
+		logf(levelDebug, "calibration: %s of %s takes %.1f us", algorithm, choice.FormatBytes(bytes), 1e6*seconds)
+		times[algorithm][i] = min(times[algorithm][i], seconds)
+	}
+	return nil
 }
 
 // warm runs every candidate once, which builds its kernels: that is not what is
@@ -146,9 +184,6 @@ func (c *calibration) measure(algorithm string, bytes int64) (float64, error) {
 	}
 	if err := c.rest(); err != nil {
 		return 0, err
-	}
-	if time.Now().After(c.deadline) {
-		return 0, fmt.Errorf("it takes longer than %v", choice.Limit)
 	}
 	return time.Since(start).Seconds() / float64(choice.Repeats(bytes)), nil
 }

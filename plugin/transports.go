@@ -64,7 +64,8 @@ func (c *Comm) selectAlgorithms() error {
 	if forced {
 		return nil
 	}
-	rules, half, err := calibrate(c.ranks, c.choose.wire, c.half)
+	var err error
+	c.half, err = calibrate(c.ranks, &c.choose, c.half)
 	if failed := c.ranks.Failed(); failed != nil {
 		return fmt.Errorf("calibration: %w", failed)
 	}
@@ -76,10 +77,7 @@ func (c *Comm) selectAlgorithms() error {
 	}
 	if err != nil {
 		logf(levelDebug, "calibration: %v", err)
-	} else {
-		c.choose.rules, c.choose.source = rules, "measured"
 	}
-	c.half = half
 	return nil
 }
 

@@ -21,8 +21,8 @@
 #define NAP_NS 50000
 
 /* From so many words on a reduction is shared by two threads: 32 KiB, which take
- * 13.7 us then and 16.5 with one (two H200). Below, two threads gain 1.4 us or
- * less. Most models' tokens are smaller, and keep one thread a rank awake. */
+ * 13.7 us then and 16.5 with one (two H200). Below, two threads gain 1.4 us at
+ * most. Most models' tokens are smaller, and keep one thread a rank awake. */
 #define SPLIT 8192u
 
 #define FAILED_WORD (2u * VKCOMM_RELAY_ELEMENTS)

@@ -4,9 +4,10 @@
  * words at once; no CPU divides one within 8 aligned bytes, so that each word is
  * whole.
  *
- * One load a line is what counts: a line that a device is writing at that moment
- * changes owner once for it and not four times. In a kernel's wait, two H200,
- * 16 and 32 KiB: 13.1 and 16.5 us with AVX-512, 14.3 and 20.5 with SSE2.
+ * Wide loads count: a line that a device is writing at that moment changes owner
+ * anew for each. Reductions of 4, 16, 32 and 64 KiB between two H200, us: 10.4,
+ * 13.8, 14.7 and 21.1 with AVX-512; 10.7, 14.2, 14.4 and 20.7 with AVX2; 11.1, 16.0,
+ * 17.0 and 24.3 with SSE2.
  */
 #ifndef VKCOMM_WORDS_H
 #define VKCOMM_WORDS_H

@@ -119,7 +119,7 @@ func (c *decision) measure(g *rig) error {
 	}
 	c.Rules, c.Source = rules(c.Times).String(), "measured"
 	if took > choice.Limit {
-		c.Source = fmt.Sprintf("measured here in %d ms; a communicator stops at %d ms and would use %s", took.Milliseconds(), choice.Limit.Milliseconds(), choice.Default(g.world))
+		c.Source = fmt.Sprintf("measured here in %d ms; a communicator stops at %d ms and would use %s for the sizes that are left", took.Milliseconds(), choice.Limit.Milliseconds(), choice.Default(g.world))
 	}
 	return nil
 }
@@ -138,7 +138,7 @@ func rules(times []timesLine) choice.Rules {
 			seconds[name] = append(seconds[name][:i], 1e-6*us)
 		}
 	}
-	return choice.Fastest(sizes, seconds)
+	return choice.Fastest(sizes, seconds, nil)
 }
 
 func (c *decision) print(w io.Writer) {

@@ -45,13 +45,34 @@ func TestFastest(t *testing.T) {
 		"pipeline":   {30, 25, 60, 200},
 		"twoshot":    {40, 40, 61, 300},
 	}
-	if got := Fastest([]int64{16 << 10, 1 << 20}, map[string][]float64{"singleshot": {50, 100}, "relay": {20, math.Inf(1)}}); !cmp.Equal(got,
+	if got := Fastest([]int64{16 << 10, 1 << 20}, map[string][]float64{"singleshot": {50, 100}, "relay": {20, math.Inf(1)}}, nil); !cmp.Equal(got,
 		Rules{{"relay", 0, 128 << 10}, {"singleshot", 128 << 10, MaxBytes}}) {
 		t.Error(got)
 	}
-	got := Fastest([]int64{16 << 10, 64 << 10, 256 << 10, 1 << 20}, times)
+	got := Fastest([]int64{16 << 10, 64 << 10, 256 << 10, 1 << 20}, times, nil)
 	if want := (Rules{{"singleshot", 0, 128 << 10}, {"pipeline", 128 << 10, MaxBytes}}); !cmp.Equal(got, want) {
 		t.Error(got)
+	}
+}
+
+// Sizes that were not reached keep the table.
+func TestFastestOfSome(t *testing.T) {
+	inf := math.Inf(1)
+	for _, c := range []struct {
+		single, relay, pipeline []float64
+		want                    string
+	}{
+		{[]float64{20, 25, inf, inf, inf, inf}, []float64{10, 30, inf, inf, inf, inf}, []float64{inf, inf, inf, inf, inf, inf},
+			"relay:0-32K,singleshot:32K-8M,pipeline:8M-max"},
+		{[]float64{20, 25, 30, 60, inf, inf}, []float64{30, 30, inf, inf, inf, inf}, []float64{inf, inf, 20, 40, inf, inf},
+			"singleshot:0-128K,pipeline:128K-2M,singleshot:2M-8M,pipeline:8M-max"},
+		{[]float64{inf, inf, inf, inf, inf, inf}, []float64{inf, inf, inf, inf, inf, inf}, []float64{inf, inf, inf, inf, inf, inf},
+			"singleshot:0-8M,pipeline:8M-max"},
+	} {
+		times := map[string][]float64{"singleshot": c.single, "relay": c.relay, "pipeline": c.pipeline}
+		if got := Fastest(Sizes, times, Default(2)).String(); got != c.want {
+			t.Errorf("single-shot %v: %s, want %s", c.single, got, c.want)
+		}
 	}
 }
 
@@ -66,7 +87,7 @@ func TestFastestByTheMargin(t *testing.T) {
 		{91, 99, "relay:0-max"}, {80, 99, "pipeline:0-max"}, {89, 80, "relay:0-max"},
 	} {
 		times := map[string][]float64{"singleshot": {100}, "pipeline": {c.pipeline}, "relay": {c.relay}}
-		if got := Fastest([]int64{16 << 10}, times); got.String() != c.want {
+		if got := Fastest([]int64{16 << 10}, times, nil); got.String() != c.want {
 			t.Errorf("pipeline %g, relay %g, single-shot 100: %v, want %s", c.pipeline, c.relay, got, c.want)
 		}
 	}

@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	// Limit bounds what a comm_init spends on measuring.
+	// Limit bounds what a comm_init spends on measuring. Sizes that it does not reach,
+	// on slow links, keep the default table.
 	Limit = 100 * time.Millisecond
 	// Passes: the best of so many is taken.
 	Passes = 3
@@ -43,28 +44,29 @@ func Candidates(relay bool, bytes int64) []string {
 }
 
 // Repeats of a size are queued behind each other, as a model's layers queue
-// theirs, so that the wait of the host at the end counts little: 1 ms or so.
+// theirs, so that the wait of the host at the end, 20 to 40 us, counts little:
+// more than 1 ms on two H200.
 func Repeats(bytes int64) int {
-	switch {
-	case bytes < small:
+	if bytes < small {
 		return 32
-	case bytes < Largest:
-		return 4
 	}
-	return 2
+	return 4
 }
 
 // Fastest turns seconds by algorithm, at each of sizes, into rules: single-shot
 // unless others are faster by their margins. An algorithm that was not measured
-// at a size has infinity there. Sizes between two measured ones change over at
-// their geometric mean; the smallest size's choice holds down to 0, the largest's
-// up to max.
-func Fastest(sizes []int64, seconds map[string][]float64) Rules {
+// at a size has infinity there; where none was, the choice is that of rest. Sizes
+// between two measured ones change over at their geometric mean; the smallest
+// size's choice holds down to 0, the largest's up to max.
+func Fastest(sizes []int64, seconds map[string][]float64, rest Rules) Rules {
 	var names []string
 	var cuts []int64
-	for i := range sizes {
+	for i, bytes := range sizes {
 		name, least := allreduce.AlgorithmSingleShot, math.Inf(1)
 		single := seconds[name][i]
+		if math.IsInf(single, 1) {
+			name = rest.Algorithm(bytes)
+		}
 		for _, other := range Names() {
 			t, ok := seconds[other]
 			if ok && other != allreduce.AlgorithmSingleShot && t[i] < single*marginOf(other) && t[i] < least {
