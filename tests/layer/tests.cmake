@@ -65,9 +65,9 @@ layer_run(no-dma-buf lavapipe,lavapipe SET GGML_VK_COMM_P2P=1
     LINES "AllReduce active.*staging 16 MiB of host memory.*GGML_VK_COMM_P2P=1")
 foreach(rank 0 1)
     layer_run(slow-rank${rank} lavapipe,lavapipe SET VKCOMM_LAYER_DELAY=${rank}:5
-        LINES "AllReduce active.*proxy ordering" "^vkcomm_layer: device ${rank} is slow")
+        LINES "AllReduce active.*proxy ordering.*measured up to 16K" "^vkcomm_layer: device ${rank} is slow")
     layer_run(native-slow-rank${rank} nvidia,nvidia CASES --case sizes SET VKCOMM_LAYER_DELAY=${rank}:5
-        LINES "AllReduce active.*native ordering" "^vkcomm_layer: device ${rank} is slow")
+        LINES "AllReduce active.*native ordering.*measured up to 16K" "^vkcomm_layer: device ${rank} is slow")
 endforeach()
 
 # ---- native ordering, copy queues, dma-buf -----------------------------------------------------------------------------------
