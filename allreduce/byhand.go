@@ -27,10 +27,20 @@ func ByHand(world int, wire Wire, halfBytes int64, steps func(rank int) []Step) 
 	return s
 }
 
+// Only lets one rank do steps in ByHand, if there are any.
+func Only(rank int, steps ...Step) func(int) []Step {
+	return func(r int) []Step {
+		if r != rank {
+			return nil
+		}
+		return steps
+	}
+}
+
 // Chain is so many batches that do next to nothing, each of which waits for the
 // former one, round the ranks: it takes as many signals from rank to rank.
 func Chain(world, batches int, halfBytes int64) *Schedule {
-	s := ByHand(world, F32, halfBytes, func(int) []Step { return nil })
+	s := ByHand(world, F32, halfBytes, Only(0))
 	var before Batch
 	for i := range batches {
 		rank := i % world

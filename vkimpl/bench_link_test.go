@@ -81,7 +81,7 @@ const linkPiece = 8 << 20
 // schedule is what one iteration submits. A rank without a transfer queue takes
 // no part in what needs one.
 func (l *linkRig) schedule(m *mover) *allreduce.Schedule {
-	s := allreduce.ByHand(l.world, allreduce.F32, l.ranks.HalfBytes(), func(int) []allreduce.Step { return nil })
+	s := allreduce.ByHand(l.world, allreduce.F32, l.ranks.HalfBytes(), allreduce.Only(0))
 	for rank := range l.world {
 		if m.rank >= 0 && m.rank != rank || m.by != byKernel && l.ranks.TransferQueues()>>rank&1 == 0 {
 			continue

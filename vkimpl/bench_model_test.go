@@ -55,12 +55,7 @@ func (g *benchRig) deviceRate(rank int, bytes int64) float64 {
 
 // alone is a schedule in which one rank does steps and no other does anything.
 func (g *benchRig) alone(rank int, steps ...allreduce.Step) *allreduce.Schedule {
-	return allreduce.ByHand(g.world, allreduce.F32, g.ranks.HalfBytes(), func(r int) []allreduce.Step {
-		if r != rank {
-			return nil
-		}
-		return steps
-	})
+	return allreduce.ByHand(g.world, allreduce.F32, g.ranks.HalfBytes(), allreduce.Only(rank, steps...))
 }
 
 // hop is how long a rank's kernel runs after the signal of its left neighbour

@@ -50,12 +50,8 @@ func (g *rig) decodeOnDevice(wire allreduce.Wire, words []uint32, count int64) [
 	copy(g.part(0, in[0], int64(len(words))), words)
 	g.move(0, int64(len(words)), allreduce.StagingAt(0, 0), allreduce.TensorAt(0, 0), in[0])
 	out := g.take(count, 3)
-	g.run([]*allreduce.Schedule{allreduce.ByHand(g.world, wire, g.HalfBytes(), func(rank int) []allreduce.Step {
-		if rank != 0 {
-			return nil
-		}
-		return []allreduce.Step{{Op: allreduce.Unpack, Count: count, Dst: allreduce.TensorAt(0, 0), Srcs: []allreduce.Region{allreduce.StagingAt(0, 0)}}}
-	})}, [][]Binding{out})
+	g.step(0, wire, out, allreduce.Step{Op: allreduce.Unpack, Count: count, Dst: allreduce.TensorAt(0, 0),
+		Srcs: []allreduce.Region{allreduce.StagingAt(0, 0)}})
 	return slices.Clone(g.part(0, out[0], count))
 }
 
@@ -92,12 +88,8 @@ func (g *rig) encodeOnDevice(t fataler, what string, wire allreduce.Wire, v []ui
 	out := g.take(words+around, 2)
 	// The staging begins as canaries, which show what is left alone.
 	g.move(0, words+around, allreduce.StagingAt(0, 0), allreduce.TensorAt(0, 0), out[0])
-	g.run([]*allreduce.Schedule{allreduce.ByHand(g.world, wire, g.HalfBytes(), func(rank int) []allreduce.Step {
-		if rank != 0 {
-			return nil
-		}
-		return []allreduce.Step{{Op: allreduce.Pack, Count: count, Dst: allreduce.StagingAt(0, 0), Srcs: []allreduce.Region{allreduce.TensorAt(0, 0)}}}
-	})}, [][]Binding{in})
+	g.step(0, wire, in, allreduce.Step{Op: allreduce.Pack, Count: count, Dst: allreduce.StagingAt(0, 0),
+		Srcs: []allreduce.Region{allreduce.TensorAt(0, 0)}})
 	g.move(0, words+around, allreduce.TensorAt(0, 0), allreduce.StagingAt(0, 0), out[0])
 
 	rounded := floatsOf(v)

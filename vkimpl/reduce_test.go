@@ -83,12 +83,7 @@ func (x reduction) run(t fataler, g *rig) {
 		to := slot(x.sources)
 		step.Publish = &to
 	}
-	g.run([]*allreduce.Schedule{allreduce.ByHand(g.world, x.wire, g.HalfBytes(), func(rank int) []allreduce.Step {
-		if rank != 0 {
-			return nil
-		}
-		return []allreduce.Step{step}
-	})}, [][]Binding{tensor})
+	g.step(0, x.wire, tensor, step)
 
 	sum, published := x.want()
 	for i, w := range g.part(0, tensor[0], count) {

@@ -163,17 +163,18 @@ func (g *rig) drain() {
 	}
 }
 
+// step runs one step on one rank.
+func (g *rig) step(rank int, wire allreduce.Wire, bindings []Binding, step allreduce.Step) {
+	g.t.Helper()
+	g.run([]*allreduce.Schedule{allreduce.ByHand(g.world, wire, g.HalfBytes(), allreduce.Only(rank, step))}, [][]Binding{bindings})
+}
+
 // move copies words between a rank's tensor and its staging as they are.
 func (g *rig) move(rank int, words int64, to, from allreduce.Region, binding Binding) {
 	g.t.Helper()
 	bindings := slices.Clone(g.bindings)
 	bindings[rank] = binding
-	g.run([]*allreduce.Schedule{allreduce.ByHand(g.world, allreduce.F32, g.HalfBytes(), func(r int) []allreduce.Step {
-		if r != rank {
-			return nil
-		}
-		return []allreduce.Step{{Op: allreduce.Copy, Count: words, Dst: to, Srcs: []allreduce.Region{from}}}
-	})}, [][]Binding{bindings})
+	g.step(rank, allreduce.F32, bindings, allreduce.Step{Op: allreduce.Copy, Count: words, Dst: to, Srcs: []allreduce.Region{from}})
 }
 
 func must(t testing.TB, err error) {
